@@ -43,9 +43,6 @@ logger = logging.getLogger(__name__)
 #: An attempt that timed out was long, and may be billed: it counts as two.
 TIMEOUT_COUNTS = 2
 
-#: The mean time of an answer is taken over about so many answers.
-_MEAN_OVER = 30
-
 #: The first of the line does not look again sooner than this, in seconds.
 _LEAST_NAP_S = 0.001
 
@@ -131,7 +128,6 @@ class Slot:
         endpoint.sent += 1
         self._is_in_flight = True
         dispatcher.took_off(self, key)
-        began = anyio.current_time()
         try:
             with anyio.move_on_after(endpoint.timeout_s) as time_limit:
                 completion = await endpoint.provider.complete(request)
@@ -145,7 +141,7 @@ class Slot:
             raise
         permit, self._permit = self._permit, None
         dispatcher.spending.settle(reservation, completion.usage)
-        endpoint.succeeded(request, completion, permit, anyio.current_time() - began)
+        endpoint.succeeded(request, completion, permit)
         return completion
 
     def _give_back(self, error: BaseException, reservation: Reservation) -> None:
@@ -200,11 +196,9 @@ class Endpoint:
         self.n_free = max_concurrency
         self.sent = 0
         self.answered = 0
-        self.turn = 0.0
         self._max_concurrency = max_concurrency
         self._on_event = on_event
         self._estimate = TokenEstimate()
-        self._answer_s: float | None = None
 
     @property
     def is_down(self) -> bool:
@@ -225,11 +219,6 @@ class Endpoint:
     def is_to_be_probed(self) -> bool:
         """Whether the server is down and its next probe is due."""
         return self.breaker.is_open and self.breaker.probe_in_s == 0
-
-    @property
-    def speed(self) -> float | None:
-        """Answers a second of one slot; None before the first answer."""
-        return None if self._answer_s is None else 1 / max(self._answer_s, 1e-6)
 
     def stats(self) -> ServerStats:
         """The numbers of this moment."""
@@ -256,16 +245,12 @@ class Endpoint:
             self.breaker.begin_probe()
         return Slot(self, permit, is_probe=is_probe)
 
-    def succeeded(
-        self, request: Request, completion: Completion, permit: Permit | None, answer_s: float
-    ) -> None:
-        """An attempt was answered after `answer_s` seconds."""
+    def succeeded(self, request: Request, completion: Completion, permit: Permit | None) -> None:
+        """An attempt was answered."""
         assert permit is not None, "a slot is for one attempt"
         self.answered += 1
         self.dispatcher.stats.answered += 1
         self.dispatcher.first_answers.accepted()
-        mean_s = answer_s if self._answer_s is None else self._answer_s
-        self._answer_s = mean_s + (answer_s - mean_s) / _MEAN_OVER
         used_tokens = self._estimate.learn(request, completion)
         self.limiter.answered(permit, used_tokens, completion.limits)
         down_s = self.breaker.answered()
@@ -303,9 +288,9 @@ class Endpoint:
 class Dispatcher:
     """Gives each request a slot at the endpoint that can take it first, first come, first served.
 
-    Of several endpoints each is used in proportion to what it can do, and one that is down is
-    left out. `on_event` is then told which endpoint an event is about (`server`), and of an
-    outage only when all endpoints are down.
+    Of several endpoints the one with the fewest requests in flight is used, so each gets what it
+    can do, and one that is down is left out. `on_event` is then told which endpoint an event is
+    about (`server`), and of an outage only when all endpoints are down.
     """
 
     def __init__(
@@ -466,13 +451,14 @@ class Dispatcher:
             await self._all_landed.wait()
 
     def _best(self, request: Request, avoid: Set[Endpoint]) -> Slot | None:
-        """A slot at the endpoint that should have the request, or at the next best."""
+        """A slot at an endpoint whose probe is due, else where fewest requests are in flight."""
         choice = self._choice(avoid)
         if len(choice) == 1:
             return choice[0].take(request)
         probes = [endpoint for endpoint in choice if endpoint.is_to_be_probed]
         up = [endpoint for endpoint in choice if endpoint.n_free and not endpoint.is_down]
-        for endpoint in (*probes, *_ranked(up)):
+        up.sort(key=lambda endpoint: (endpoint.n_held, endpoint.sent))
+        for endpoint in (*probes, *up):
             slot = endpoint.take(request)
             if slot is not None:
                 return slot
@@ -511,26 +497,6 @@ class Dispatcher:
                 self._on_event(kind, server=address, **fields)
 
         return tell
-
-
-def _ranked(endpoints: list[Endpoint]) -> list[Endpoint]:
-    """The fewest in flight first; equals take turns, in proportion to their speed.
-
-    Turns are those of smooth weighted round-robin, as nginx has it.
-    """
-    endpoints.sort(key=lambda endpoint: endpoint.n_held)
-    equals = [endpoint for endpoint in endpoints if endpoint.n_held == endpoints[0].n_held]
-    if len(equals) > 1:
-        speeds = [endpoint.speed for endpoint in equals]
-        fastest = max((speed for speed in speeds if speed is not None), default=1.0)
-        weights = [fastest if speed is None else speed for speed in speeds]
-        for endpoint, weight in zip(equals, weights, strict=True):
-            endpoint.turn += weight / sum(weights)
-        first = max(equals, key=lambda endpoint: endpoint.turn)
-        first.turn -= 1
-        endpoints.remove(first)
-        endpoints.insert(0, first)
-    return endpoints
 
 
 def _sum(figures: Sequence[float | None]) -> float | None:

@@ -63,8 +63,8 @@ async def test_with_all_slots_in_use_each_answers_what_it_can(slots: int) -> Non
     assert all(server.most_in_flight == slots for server in crowd.servers)
 
 
-@pytest.mark.parametrize("in_flight", [1, 3, 7, 12, 30])
-async def test_with_few_in_flight_the_faster_gets_more_all_the_same(in_flight: int) -> None:
+@pytest.mark.parametrize("in_flight", [3, 12, 30])
+async def test_the_faster_gets_more(in_flight: int) -> None:
     crowd = Crowd(*at(0.05, 0.1, 0.2))
     end_s = 100 / in_flight
     await crowd.ask(10**6, in_flight=in_flight, until_s=end_s)
