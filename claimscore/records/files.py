@@ -184,7 +184,7 @@ def _find_remote(source: str) -> tuple[InputFile, ...]:
         )
     patterns = name.split("/")
     fixed = next(n for n, part in enumerate(patterns) if _MAGIC.search(part))
-    names = store.names("/".join(patterns[:fixed]))
+    names = store.sizes("/".join(patterns[:fixed]))
     found = [name for name in names if _matches(name.split("/"), patterns)]
     if not found:
         raise InputError(f"{source}: no file matches this pattern")

@@ -33,8 +33,8 @@ _SEGMENTS, _SEGMENTS_PER_CENT = 128, 3
 _AT_ONCE = 16
 _TRIES = 10
 
-_SEGMENT = re.compile(r"(\d{8})\.log")
-_SNAPSHOT = re.compile(r"snapshot-(\d{8})\.log")
+_SEGMENT = re.compile(rf"{LOG_FOLDER}/(\d{{8}})\.log")
+_SNAPSHOT = re.compile(rf"{LOG_FOLDER}/snapshot-(\d{{8}})\.log")
 
 
 class ManifestLog(Protocol):
@@ -115,7 +115,7 @@ class ObjectLog:
     """
 
     def __init__(self, storage: ObjectStorage, writer: str = "") -> None:
-        self._storage = storage.child(LOG_FOLDER)
+        self._storage = storage
         self._writer = writer
         self._last = 0
         self._snapshot = 0
@@ -142,12 +142,15 @@ class ObjectLog:
 
     def _listed(self) -> list[str]:
         """The names of the latest snapshot and of all segments after it; notes their numbers."""
-        names = list(self._storage.names())
+        names = self._names()
         self._snapshot = max((_number(_SNAPSHOT, name) for name in names), default=0)
         later = sorted(n for name in names if (n := _number(_SEGMENT, name)) > self._snapshot)
         self._last = max(self._snapshot, *later, 0)
         snapshot = [_snapshot(self._snapshot)] if self._snapshot else []
         return [*snapshot, *map(_segment, later)]
+
+    def _names(self) -> list[str]:
+        return list(self._storage.sizes(LOG_FOLDER))
 
     def _gaps(self, names: list[str]) -> Iterator[str]:
         """The first of the segments that are missing before each of these."""
@@ -163,8 +166,8 @@ class ObjectLog:
             content = self._storage.read(_segment(self._last + 1))
             if _writer(content) != self._writer:
                 raise StoppedEarly(
-                    f"{self._storage.name}: another process has taken this run over; "
-                    "run the same command again when that one ends"
+                    f"{self._storage.name}: another process has taken this run over; run the same "
+                    "command again when that one ends"
                 )
             self._last += 1
             if content == self._content(lines):
@@ -180,7 +183,7 @@ class ObjectLog:
     def rewrite(self, lines: bytes) -> None:
         self._storage.write(_snapshot(self._last), self._content(lines))
         self._snapshot = self._last
-        self._storage.delete(*(name for name in self._storage.names() if self._is_covered(name)))
+        self._storage.delete(*filter(self._is_covered, self._names()))
 
     def _is_covered(self, name: str) -> bool:
         """Whether the latest snapshot stands for an object too."""
@@ -201,11 +204,11 @@ def _lines(content: bytes) -> list[bytes]:
 
 
 def _segment(number: int) -> str:
-    return f"{number:08d}.log"
+    return f"{LOG_FOLDER}/{number:08d}.log"
 
 
 def _snapshot(number: int) -> str:
-    return f"snapshot-{number:08d}.log"
+    return f"{LOG_FOLDER}/snapshot-{number:08d}.log"
 
 
 def _number(pattern: re.Pattern[str], name: str) -> int:

@@ -249,7 +249,7 @@ class PartFiles:
 
     def names(self) -> Iterator[str]:
         """The names of all parts that lie there, whether they count or not."""
-        return filter(_is_part, self._storage.names())
+        return filter(_is_part, self._storage.sizes())
 
     # Comparing
 

@@ -106,7 +106,7 @@ def check_scores(storage: Storage) -> None:
     address, known = storage.address(SCORES_FILE), _checksums(storage)
     with os_errors(address):
         if storage.local is None:
-            is_whole = storage.stat(SCORES_FILE).size in [found.size for found in known]
+            is_whole = storage.sizes().get(SCORES_FILE) in [found.size for found in known]
         else:
             is_whole = Checksum.of_file(storage.local / SCORES_FILE) in known
     if known and not is_whole:

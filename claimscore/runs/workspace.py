@@ -122,7 +122,7 @@ class Workspace:
         if self.storage.exists(RUN_TOML):
             return
         if self._path is None:
-            names = {name.partition("/")[0] for name in self.storage.names()}
+            names = {name.partition("/")[0] for name in self.storage.sizes()}
         else:
             names = {path.name for path in self._path.iterdir()} if self._path.exists() else set()
         others = sorted(name for name in names - _OWN_NAMES if not name.startswith("."))
@@ -210,7 +210,7 @@ class Workspace:
         if self._mirror is not None:
             with contextlib.suppress(ClaimscoreError):
                 self._mirror.stop()
-                self.storage.delete(*self.storage.names(STATE), _EVENTS, LOCK)
+                self.storage.delete(*self.storage.sizes(STATE), _EVENTS, LOCK)
         elif self._path is not None:
             shutil.rmtree(self.state, ignore_errors=True)
             (self._path / LOCK).unlink(missing_ok=True)
@@ -224,8 +224,8 @@ class Workspace:
         if self._mirror is not None:
             self._mirror.stop()
             self._is_removed = True
-            storage.delete(*storage.names(LOG_FOLDER))
-            storage.delete(*(name for name in storage.names() if name not in SETTINGS_FILES))
+            storage.delete(*storage.sizes(LOG_FOLDER))
+            storage.delete(*(name for name in storage.sizes() if name not in SETTINGS_FILES))
             storage.delete(*SETTINGS_FILES)
         elif self._path is not None:
             storage.delete(LOG_FILE)

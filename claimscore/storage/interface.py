@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
-
-
-class Stat(NamedTuple):
-    """The size in bytes, and a version that changes with the content as far as metadata tells."""
-
-    size: int
-    version: str
+from typing import BinaryIO, Protocol
 
 
 class Storage(Protocol):
@@ -46,9 +38,6 @@ class Storage(Protocol):
         old one (a disk) or raises `ConfigError` (an object store).
         """
 
-    def stat(self, name: str) -> Stat:
-        """Size and version of the content; `FileNotFoundError` where there is none."""
-
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
 
@@ -62,17 +51,13 @@ class Storage(Protocol):
     def delete(self, *names: str) -> None:
         """Remove files; a missing one is no error."""
 
-    def names(self, prefix: str = "") -> Iterator[str]:
-        """All names below the folder `prefix`, sorted; names that begin with a dot are left out."""
-
     def sizes(self, prefix: str = "") -> dict[str, int]:
-        """The same names with the bytes of each file."""
+        """The bytes of each file below the folder `prefix`, by its name, sorted. Names that begin
+        with a dot are left out.
+        """
 
     def address(self, name: str = "") -> str | Path:
         """The path or URL of a file, for polars and for people."""
-
-    def child(self, prefix: str) -> Storage:
-        """The storage of a folder in this one."""
 
 
 def checked(name: str) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from claimscore.atomic import atomic_path, os_errors, sync_folder, write_bytes
-from claimscore.storage.interface import Stat, checked
+from claimscore.storage.interface import checked
 
 
 class LocalStorage:
@@ -36,23 +35,19 @@ class LocalStorage:
     def address(self, name: str = "") -> Path:
         return self._path / checked(name) if name else self._path
 
-    def child(self, prefix: str) -> LocalStorage:
-        return LocalStorage(self.address(prefix))
-
     def read(self, name: str) -> bytes:
-        with self._reading(name) as path:
-            return path.read_bytes()
+        with self.open(name) as stream, os_errors(self.address(name)):
+            return stream.read()
 
     def open(self, name: str) -> BinaryIO:
-        with self._reading(name) as path:
+        path = self.address(checked(name))
+        try:
             return path.open("rb")
-
-    def stat(self, name: str) -> Stat:
-        with self._reading(name) as path:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
-                raise FileNotFoundError
-            return Stat(found.st_size, f"{found.st_size} {found.st_mtime_ns}")
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
+        except OSError:
+            with os_errors(path):
+                raise
 
     def exists(self, name: str) -> bool:
         path = self.address(checked(name))
@@ -78,34 +73,15 @@ class LocalStorage:
             with os_errors(folder):
                 sync_folder(folder)
 
-    def names(self, prefix: str = "") -> Iterator[str]:
-        folder = self.address(prefix)
-        with os_errors(folder):
-            found = [
-                Path(where, file).relative_to(self._path).as_posix()
-                for where, _, files in os.walk(folder)
-                for file in files
-                if not file.startswith(".")
-            ]
-        return iter(sorted(found))
-
     def sizes(self, prefix: str = "") -> dict[str, int]:
-        found = {}
-        for name in self.names(prefix):
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                found[name] = self.stat(name).size
-        return found
-
-    @contextlib.contextmanager
-    def _reading(self, name: str) -> Iterator[Path]:
-        path = self.address(checked(name))
-        try:
-            yield path
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
-        except OSError:
-            with os_errors(path):
-                raise
+        folder, found = self.address(prefix), {}
+        with os_errors(folder):
+            for where, _, files in os.walk(folder):
+                for path in (Path(where, file) for file in files if not file.startswith(".")):
+                    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                        name = path.relative_to(self._path).as_posix()
+                        found[name] = path.stat().st_size
+        return dict(sorted(found.items()))
 
     def _with_parents(self, name: str) -> Path:
         """The path, in a folder that is there and survives a power cut."""

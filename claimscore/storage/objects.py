@@ -13,18 +13,17 @@ import io
 import itertools
 import json
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 import obstore
 from obstore import exceptions
 
 from claimscore.errors import ConfigError
-from claimscore.storage.interface import Stat, checked
+from claimscore.storage.interface import checked
 from claimscore.storage.ranges import RangeReader, copied
 from claimscore.storage.store_address import Address
 from claimscore.storage.stores import interruptible, no_bucket, open_store, store_errors
@@ -34,6 +33,13 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _UPLOADS = 4
+
+
+class Stat(NamedTuple):
+    """The size in bytes, and a version that changes with the content as far as metadata tells."""
+
+    size: int
+    version: str
 
 
 class ObjectStorage:
@@ -46,12 +52,10 @@ class ObjectStorage:
 
     local = None
 
-    def __init__(
-        self, store: ObjectStore, address: Address, wrote: threading.Event | None = None
-    ) -> None:
+    def __init__(self, store: ObjectStore, address: Address) -> None:
         self._store = store
         self._address = address
-        self._wrote = wrote or threading.Event()  # shared by all children
+        self._has_written = False
 
     @classmethod
     def at(cls, address: Address) -> ObjectStorage:
@@ -72,10 +76,6 @@ class ObjectStorage:
     def address(self, name: str = "") -> str:
         return str(self._address._replace(path=self._key(name)) if name else self._address)
 
-    def child(self, prefix: str) -> ObjectStorage:
-        address = self._address._replace(path=self._key(prefix))
-        return ObjectStorage(self._store, address, self._wrote)
-
     def read(self, name: str) -> bytes:
         with self._errors(name):
             key = self._key(name)
@@ -90,6 +90,7 @@ class ObjectStorage:
         )
 
     def stat(self, name: str) -> Stat:
+        """Size and version of the content; `FileNotFoundError` where there is none."""
         meta = self._head(name)
         version = meta["e_tag"] or str(meta["last_modified"])
         return Stat(meta["size"], f"{meta['size']} {version} {meta['version'] or ''}".strip())
@@ -147,9 +148,6 @@ class ObjectStorage:
                 with contextlib.suppress(FileNotFoundError), self._errors(name):
                     interruptible(partial(obstore.delete, self._store, key))
 
-    def names(self, prefix: str = "") -> Iterator[str]:
-        return iter(sorted(name for name, _ in self._listed(prefix)))
-
     def sizes(self, prefix: str = "") -> dict[str, int]:
         return dict(sorted(self._listed(prefix)))
 
@@ -194,7 +192,7 @@ class ObjectStorage:
 
     def _errors(self, name: str) -> AbstractContextManager[None]:
         shown = self.address(name) if name else self.name
-        return store_errors(self._address.kind, shown, worked=self._wrote.is_set())
+        return store_errors(self._address.kind, shown, worked=self._has_written)
 
     def _put(self, name: str, data: memoryview | Path, mode: PutMode = "overwrite") -> PutResult:
         self._refuse_read_only(name)
@@ -204,8 +202,8 @@ class ObjectStorage:
                 put = partial(obstore.put, mode=mode, max_concurrency=_UPLOADS)
                 done = interruptible(lambda: put(self._store, key, data))
             except FileNotFoundError as exc:  # an object may be missing, its bucket may not
-                raise no_bucket(self.address(name), self._wrote.is_set()) from exc
-        self._wrote.set()
+                raise no_bucket(self.address(name), self._has_written) from exc
+        self._has_written = True
         return done
 
     def _refuse_read_only(self, name: str) -> None:

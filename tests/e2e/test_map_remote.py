@@ -71,7 +71,7 @@ def test_the_object_is_the_file_that_a_disk_would_have(
     folder = open_storage(f"{s3}/out")
     for name in ("said.parquet", "said.failures.parquet"):
         assert folder.read(name) == (tmp_path / name).read_bytes()
-    assert list(folder.names()) == ["said.failures.parquet", "said.parquet"]
+    assert list(folder.sizes()) == ["said.failures.parquet", "said.parquet"]
     assert there.summary["out"] == out == there.path
     assert there.frame().collect().equals(here.frame().collect())
     assert there.failures().collect().equals(here.failures().collect())
@@ -82,10 +82,12 @@ def test_again_asks_nothing_and_retries_what_failed(s3: str, prompt: Path, tmp_p
     """What is in the store is fetched, also on a machine that never saw it."""
     out = f"{s3}/said.parquet"
     mapped(prompt, ROWS, out)
-    version = open_storage(s3).stat("said.parquet").version
+    store = open_storage(s3)
+    assert isinstance(store, ObjectStorage)
+    version = store.version("said.parquet")
     again = mapped(prompt, ROWS, out)
     assert (again.summary["requests"], again.summary["was_finished"]) == (0, True)
-    assert open_storage(s3).stat("said.parquet").version == version
+    assert store.version("said.parquet") == version
     with pytest.raises(ConfigError, match=f"^{out} was made with other settings"):
         mapped(prompt, ROWS[1:], out)
     assert nothing_left(out)
@@ -95,7 +97,7 @@ def test_again_asks_nothing_and_retries_what_failed(s3: str, prompt: Path, tmp_p
 
     retried = mapped(prompt, ROWS, out, kind, retry_failed=True)
     assert (retried.failed_rows, retried.summary["requests"]) == (0, 1)
-    assert list(open_storage(s3).names()) == ["said.parquet"]
+    assert list(open_storage(s3).sizes()) == ["said.parquet"]
     assert nothing_left(out)
 
 
