@@ -1,7 +1,7 @@
 """A server's `/files` and `/batches`: what is sent there, and what the lines that come back say.
 
-Nothing is sent twice from here: whether a job was made by a request whose answer was lost is for
-the caller to find out.
+The home of OpenAI's SDK, whose own retries are off. Nothing is sent twice from here: whether a
+job was made by a request whose answer was lost is for the caller to find out.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import itertools
 import json
 import re
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
-from urllib.parse import quote
 
 import httpx2
+import openai
 from anyio import to_thread
 
 from claimscore.atomic import os_errors
@@ -92,6 +92,23 @@ class BatchClient:
         self.server = server
         self._model = model
         self._http = ClientTransport(server.base_url, timeout_s, transport, server.key)
+        # Said outright: the SDK would look for credentials and names in the environment.
+        self._headers: Any = {
+            "Authorization": f"Bearer {server.key}" if server.key else openai.Omit(),
+            "OpenAI-Organization": openai.Omit(),
+            "OpenAI-Project": openai.Omit(),
+            **{name.title(): value for name, value in server.own_headers.items()},
+        }
+        sdk = openai.AsyncOpenAI(
+            api_key=server.key or "",
+            base_url=server.base_url,
+            max_retries=0,
+            timeout=self._http.client.timeout,
+            http_client=self._http.client,
+            _enforce_credentials=False,
+        )
+        self._contents = sdk.files.with_streaming_response
+        self._files, self._batches = sdk.files.with_raw_response, sdk.batches.with_raw_response
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
@@ -100,8 +117,13 @@ class BatchClient:
     async def upload(self, path: Path, name: str) -> str:
         """Send a file of requests; its id. It is read while it is sent, not before."""
         with path.open("rb") as stream:
-            file = {"file": (name, stream, "application/jsonl")}
-            uploaded = await self._ask("POST", "/files", data={"purpose": "batch"}, files=file)
+            uploaded = await self._answer(
+                self._files.create(
+                    file=(name, stream, "application/jsonl"),
+                    purpose="batch",
+                    extra_headers=self._headers,
+                )
+            )
         file_id = _field(uploaded, "id", "")
         if not file_id:
             raise self._odd()
@@ -109,19 +131,21 @@ class BatchClient:
 
     async def create(self, file_id: str, uuid: str) -> ServerJob:
         """Make a job of a file. After a `TransientError` there may be one all the same."""
-        job = {
-            "input_file_id": file_id,
-            "endpoint": "/v1/chat/completions",
-            "completion_window": "24h",
-            "metadata": {METADATA: uuid},
-        }
-        return self._job(await self._ask("POST", "/batches", json=job))
+        created = self._batches.create(
+            input_file_id=file_id,
+            endpoint="/v1/chat/completions",
+            completion_window="24h",
+            metadata={METADATA: uuid},
+            extra_headers=self._headers,
+        )
+        return self._job(await self._answer(created))
 
     async def find(self, uuid: str) -> ServerJob | None:
         """The job that carries this uuid, if there is one among all of the account's."""
-        after: dict[str, str] = {}
+        after: Any = openai.omit
         while True:
-            page = await self._ask("GET", "/batches", params={"limit": "100", **after})
+            listed = self._batches.list(limit=100, after=after, extra_headers=self._headers)
+            page = await self._answer(listed)
             batches = page.get("data")
             if not isinstance(batches, list):
                 raise self._odd()
@@ -130,11 +154,12 @@ class BatchClient:
                     return self._job(batch)
             if not batches or page.get("has_more") is False:
                 return None
-            after = {"after": self._job(batches[-1]).id}
+            after = self._job(batches[-1]).id
 
     async def retrieve(self, batch_id: str) -> ServerJob:
         """How a job stands."""
-        return self._job(await self._ask("GET", f"/batches/{quote(batch_id, safe='')}"))
+        looked = self._batches.retrieve(batch_id, extra_headers=self._headers)
+        return self._job(await self._answer(looked))
 
     async def read_output(
         self, file_id: str, folder: Path, keep: Keep, hand_out: Callable[[OutputLine], None]
@@ -145,10 +170,11 @@ class BatchClient:
         error, and again when this is called again.
         """
         with os_errors(folder), tempfile.TemporaryFile(dir=folder) as stream:
-            path = f"/files/{quote(file_id, safe='')}/content"
-            async with self._response("GET", path) as response:
-                async for part in response.aiter_bytes():
-                    stream.write(part)
+            with self._translated():
+                contents = self._contents.content(file_id, extra_headers=self._headers)
+                async with contents as response:
+                    async for part in response.iter_bytes():
+                        stream.write(part)
             stream.seek(0)
             while lines := await to_thread.run_sync(self._kept_lines, stream, keep):
                 for line in lines:
@@ -198,32 +224,34 @@ class BatchClient:
         kind: Any = "timeout" if refusal.codes & _TIMEOUTS else "status"
         return TransientError(f"{self.server.base_url}: {refusal.message}", kind)
 
-    async def _ask(self, method: str, path: str, **content: Any) -> JSON:
-        async with self._response(method, path, **content) as response:
-            answer = decode_json(await response.aread())
+    async def _answer(self, call: Awaitable[Any]) -> JSON:
+        with self._translated():
+            answer = decode_json((await call).content)
         if not isinstance(answer, dict):
             raise self._odd()
         return answer
 
-    @contextlib.asynccontextmanager
-    async def _response(
-        self, method: str, path: str, **content: Any
-    ) -> AsyncIterator[httpx2.Response]:
-        """A response that is no refusal, to be read; what breaks meanwhile is an error of ours."""
-        url, client = self.server.base_url + path, self._http.client
-        with self._http.translated():
-            async with client.stream(
-                method, url, headers=self.server.headers, **content
-            ) as response:
-                if response.is_success:
-                    yield response
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the SDK and of its connections as ours, without their causes."""
+        try:
+            with self._http.translated():
+                try:
+                    yield
                     return
-                body = await response.aread()
-        refusal = self.server.refusal(response.status_code, dict(response.headers), body)
+                except openai.APIStatusError as exc:
+                    status, response = exc.status_code, exc.response
+                except openai.APIConnectionError as exc:
+                    if isinstance(exc.__cause__, httpx2.HTTPError | httpx2.InvalidURL):
+                        raise exc.__cause__ from None
+                    raise httpx2.ReadError("") from None
+        except (openai.OpenAIError, ValueError):
+            raise self._odd() from None
+        refusal = self.server.refusal(status, dict(response.headers), response.content)
         error = self.server.error(refusal, self._model)
-        if response.status_code == 404 and not isinstance(error, UnknownModelError):
-            raise NotFoundError(str(error))
-        raise error
+        if status == 404 and not isinstance(error, UnknownModelError):
+            raise NotFoundError(str(error)) from None
+        raise error from None
 
     def _job(self, batch: object) -> ServerJob:
         """Servers leave out what they do not count; without an id or a status it is no job."""
