@@ -63,9 +63,7 @@ class Compactor:
         whole = dataclasses.replace(parts, checksums=sums)
         self._files.remove(self._manifest.add(whole))
 
-    def write(
-        self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
-    ) -> None:
+    def write(self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]) -> None:
         """Write new rows of several chunks into one file."""
         rows = checked({table: pl.concat(frames)})[table]
         heights = [frame.height for frame in frames]
