@@ -48,13 +48,11 @@ def found(session: Session) -> dict[str, Any]:
 
 @pytest.mark.parametrize("command", sorted(recorded("options").keys() | commands(cli).keys()))
 def test_every_option_is_as_it_was(command: str) -> None:
-    """Names, short names, types, choices and plain defaults."""
     _check(recorded("options").get(command), _plain(commands(cli)).get(command))
 
 
 @pytest.mark.parametrize("name", sorted({*recorded("names"), *claimscore.__all__}))
 def test_every_public_name_is_as_it_was(name: str) -> None:
-    """Parameters of functions; fields, methods and bases of classes."""
     _check(recorded("names").get(name), _plain(public_names(claimscore)).get(name))
 
 
@@ -70,14 +68,12 @@ def _plain(value: Any) -> Any:
 
 
 def test_the_session_has_the_recorded_cases(found: dict[str, Any]) -> None:
-    """No case is left out, and none is new."""
     for kind in ("outcomes", "scores", "requests"):
         assert set(found[kind]) == set(recorded(kind))
 
 
 @pytest.mark.parametrize("case", OUTCOMES)
 def test_exit_code_json_and_tables_of_a_command(case: str, session: Session, found: Any) -> None:
-    """Keys and types of `--json`, files of the output folder, columns and types of its tables."""
     _check(OUTCOMES[case], found["outcomes"][case], session.said[case])
 
 
@@ -112,7 +108,6 @@ def _close(value: Any) -> Any:
 
 
 def test_bytes_of_plain_scores(session: Session) -> None:
-    """The file itself, where polars is the one that wrote it when it was recorded."""
     kept = recorded("digests")
     if kept["polars"] != pl.__version__:
         pytest.skip(f"recorded with polars {kept['polars']}")
@@ -120,7 +115,6 @@ def test_bytes_of_plain_scores(session: Session) -> None:
 
 
 def test_bytes_of_scores_by_models(session: Session) -> None:
-    """The file itself, on a machine as the one that it was recorded on."""
     kept = recorded("digests")["models"]
     if machine() not in kept:
         pytest.skip("recorded on another kind of machine; the values were compared")
@@ -129,12 +123,10 @@ def test_bytes_of_scores_by_models(session: Session) -> None:
 
 @pytest.mark.parametrize("case", REQUESTS)
 def test_what_the_server_is_asked(case: str, found: Any) -> None:
-    """Method, path, authorization and body of each request; their number where faults came in."""
     _check(REQUESTS[case], found["requests"][case])
 
 
 def test_every_command_is_played(session: Session) -> None:
-    """A command that is new has to be recorded as well."""
     played = set(session.outcomes)
     lacking = [name for name in commands(cli) if not any(c.startswith(name) for c in played)]
     assert lacking == []

@@ -86,7 +86,6 @@ def test_a_run_asks_again_with_more_tokens(records: Path, tmp_path: Path, capsys
 def test_still_cut_off_is_one_row_with_both_numbers_and_the_setting(
     records: Path, tmp_path: Path
 ) -> None:
-    """The ceiling is the prompt's; the same command again buys nothing, a higher one the rest."""
     file = prompt(tmp_path, "max_tokens = 16\nmax_tokens_limit = 24")
     with FakeServer(completion_tokens=40) as server:
         for _ in range(2):

@@ -64,13 +64,11 @@ def script(name: str) -> dict[str, Any]:
 
 
 def test_the_tables_page_is_up_to_date() -> None:
-    """docs/reference/tables.md is written from the schemas."""
     page = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
     assert page == script("make_tables_doc")["tables_doc"]()
 
 
 def test_the_pages_of_metrics_have_the_facts_of_the_code() -> None:
-    """Columns, models and options of every metric stand on a page, as the code has them."""
     make = script("make_metrics_doc")
     make["pages"]()  # exits where a metric has no page
     for page in (ROOT / "docs" / "metrics").glob("*.md"):
@@ -81,7 +79,6 @@ def test_the_pages_of_metrics_have_the_facts_of_the_code() -> None:
 def test_the_examples_of_the_metrics_are_their_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pages show what a run over `examples/` gives."""
     make = script("make_metrics_doc")
     scores = make["example_scores"](tmp_path)
     for page in (ROOT / "docs" / "metrics").glob("*.md"):
@@ -90,7 +87,6 @@ def test_the_examples_of_the_metrics_are_their_scores(
 
 
 def test_the_readme_has_exactly_two_set_up_commands() -> None:
-    """One that installs and runs, one that installs and tests; each one line."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"<!-- command: (\w+) -->\n```sh\n(.*)\n```", readme)
     assert [name for name, _ in commands] == ["run", "test"]
@@ -98,7 +94,6 @@ def test_the_readme_has_exactly_two_set_up_commands() -> None:
 
 
 def test_the_page_of_own_metrics_names_what_there_is() -> None:
-    """It shows how the shipped example begins, and every task, pass and side."""
     page = (ROOT / "docs" / "extend" / "metric.md").read_text(encoding="utf-8")
     shown = page.partition("```python\n")[2].partition("```")[0]
     assert (ROOT / "examples" / "own_metrics.py").read_text(encoding="utf-8").startswith(shown)

@@ -59,7 +59,6 @@ def shell(block: Block) -> str:
 
 @pytest.mark.timeout(300)  # seconds of work, but runs and models on a machine that may be busy
 def test_the_tutorial_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command ends as the page says and prints what it shows."""
     monkeypatch.chdir(tmp_path)
     printed, names, checked = "", dict[str, Any](), 0
     for block in blocks(PAGE.read_text(encoding="utf-8")):

@@ -34,14 +34,12 @@ def _tests_of(file: Path) -> frozenset[str]:
 
 @pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[^`]+::[^`]+)`", PAGE))))
 def test_a_named_test_is_there(named: str) -> None:
-    """A test that moves takes its name on the page along."""
     file, _, test = named.partition("::")
     assert (ROOT / file).exists(), f"{file} is gone: correct docs/explanation/guarantees.md"
     assert test in _tests_of(ROOT / file), f"{test} is gone: correct docs/explanation/guarantees.md"
 
 
 def test_every_row_to_reach_is_on_the_page() -> None:
-    """Each row that the benchmarks have a figure for."""
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     asked = text.split("| row | what | to reach")[1:]
     rows = {name for part in asked for name in _first_cells(part.partition("\n\n")[0])}
@@ -67,7 +65,6 @@ def _records(path: Path, *ids: str) -> Path:
 def test_a_key_is_in_no_file_and_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Not even where the server repeats it: neither in tables, cache, logs, report nor messages."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "state"))

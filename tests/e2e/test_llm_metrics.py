@@ -69,7 +69,6 @@ class TestAWholeRun:
     """`--metrics llm-judge,qa` from records to scores."""
 
     def test_qa_counts_the_answers_in_common(self, whole: Path) -> None:
-        """A changed word costs precision and recall, a fact left out recall alone."""
         scores = scores_of(whole, "qa")
         assert (scores["r1"]["precision"], scores["r0"]["precision"]) == (1.0, 0.5)
         assert scores["r1"]["recall"] == pytest.approx(2 / 3)
@@ -97,7 +96,6 @@ class TestAWholeRun:
         ]
 
     def test_several_sources_are_asked_about_one_by_one_and_asked_as_one(self, whole: Path) -> None:
-        """Questions are numbered through; those of the summary see all sources."""
         rows = table(whole, "llm_answers").filter(id="r5")
         asked = rows.filter(task="questions", side="source")
         assert asked["index"].to_list() == [0, 1, 2]
@@ -117,7 +115,6 @@ class TestAWholeRun:
             assert row["value"] == pytest.approx(sum(g["value"] for g in grades) / 4)
 
     def test_other_options_later_ask_nothing(self, tmp_path: Path) -> None:
-        """One dimension, the scores as they were said, precision alone: all there already."""
         records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
         more = "llm-judge:dimension=fluency,llm-judge:expectation=off,qa:value=precision"
         with FakeServer(answer=judging_answer) as server:
@@ -152,7 +149,6 @@ class TestStopped:
 
     @pytest.mark.parametrize("n", [1, 20, 40])
     def test_at_any_request(self, n: int, whole: Path, tmp_path: Path) -> None:
-        """Nothing is asked twice, and the scores are the undisturbed run's but for the port."""
         records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
         with FakeServer(answer=judging_answer) as server:
             call = ("run", records, "--out", out, *BOTH, *options(server))
@@ -171,7 +167,6 @@ class TestServersWithoutLogprobs:
     """The score as it was said, found out once."""
 
     def test_one_that_refuses_them_is_asked_without(self, tmp_path: Path) -> None:
-        """The first few requests meet the refusal; later ones, and later runs, never."""
         records = write_records(tmp_path / "in.jsonl")
         judge = ("--metrics", "llm-judge")
         with FakeServer(answer=judging_answer, logprobs="refused") as server:
@@ -187,7 +182,6 @@ class TestServersWithoutLogprobs:
             assert row["value"] == sum(row[name]["score"] for name in DIMS) / 4
 
     def test_one_that_ignores_them(self, tmp_path: Path) -> None:
-        """Where the expectation is required, there is none: null with the reason."""
         records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
         judge = ("--metrics", "llm-judge:expectation=required,llm-judge")
         with FakeServer(answer=judging_answer, logprobs="ignored") as server:
@@ -201,7 +195,6 @@ class TestRefusedAnswers:
     """What cannot be used is asked for again, then a failure with a reason."""
 
     def test_grades_that_stay_beyond_the_scale_are_failures(self, tmp_path: Path) -> None:
-        """Null with the reason for what needs that dimension; the others are scored."""
         records, out = write_records(tmp_path / "in.jsonl", 2), tmp_path / "run"
 
         async def answer(body: Body) -> Completion:
@@ -258,7 +251,6 @@ def _last(body: Body) -> str:
 def test_the_built_in_rules_are_refused_before_anything_is_done(
     command: str, asked: tuple[str, ...], said: str, tmp_path: Path, capsys: Any
 ) -> None:
-    """One line that says what to name; no folder is left behind."""
     row = {"id": "r", "summary": "A.", "source": "B.", "summary_a": "A.", "summary_b": "B."}
     records = tmp_path / "in.jsonl"
     records.write_text(json.dumps(row))
@@ -273,7 +265,6 @@ def test_the_built_in_rules_are_refused_before_anything_is_done(
 def test_parameters_and_headers_reach_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Parameters are part of the request and of the run; a header's value is written nowhere."""
     monkeypatch.setenv("TENANT", "secret-of-tenant")
     records, out = write_records(tmp_path / "in.jsonl", 2), tmp_path / "run"
     prompt = tmp_path / "judge.toml"

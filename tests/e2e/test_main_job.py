@@ -73,7 +73,6 @@ class TestOffline:
     """The README's command: built-in rules and the embedded model."""
 
     def test_every_record_has_every_score(self, out: Path) -> None:
-        """Twelve pairs, three metrics, in the order of the input; no value without a signature."""
         scores = pl.read_parquet(out / "scores.parquet")
         ids = [json.loads(line)["id"] for line in EXAMPLES.read_text().splitlines()]
         assert scores["id"].to_list() == [i for i in ids for _ in range(3)]
@@ -82,7 +81,6 @@ class TestOffline:
         assert scores["signature"].str.contains("claimscore:").all()
 
     def test_rows_say_what_made_them(self, out: Path) -> None:
-        """Claims name prompt, digest, model and request; NLI rows name model and revision."""
         claims, nli = table(out, "claims"), table(out, "nli")
         assert (
             claims.select("request_key", "prompt_digest", "model").null_count().sum_horizontal()[0]
@@ -94,7 +92,6 @@ class TestOffline:
         assert total.to_series().is_between(0.999, 1.001).all()
 
     def test_the_summary_adds_up(self, out: Path) -> None:
-        """Counts of records, scores and failures; the report lies beside it."""
         summary = json.loads((out / "summary.json").read_text())
         assert summary["records"] == {"total": 12, "done": 12, "failed": 0}
         assert {m: row["n"] for m, row in summary["metrics"].items()} == {
@@ -119,7 +116,6 @@ class TestOffline:
 
 
 def test_a_metric_added_later_asks_no_llm_again(tmp_path: Path, few: Path, capsys: Any) -> None:
-    """`score` runs the stages that are missing and keeps the scores that were there."""
     out = tmp_path / "run"
     with FakeServer() as server:
         llm = ("--llm", "openai:m", "--base-url", server.base_url)
@@ -135,7 +131,6 @@ class TestOnAServer:
     """`--llm openai:MODEL --base-url URL`."""
 
     def test_rubbish_answers_are_failure_rows_and_exit_3(self, tmp_path: Path) -> None:
-        """Nothing is invented: CASPR is null with the reason, the raw answer is kept."""
         out = tmp_path / "run"
         with FakeServer(answer=text_answer("I am a teapot")) as server:
             llm = ("--llm", "openai:teapot", "--base-url", server.base_url)
@@ -157,7 +152,6 @@ class TestOnAServer:
     def test_retry_failed_asks_new_samples_and_heals_the_run(
         self, tmp_path: Path, few: Path
     ) -> None:
-        """Only what failed is asked again, and what was made from it is made again."""
         rubbish = {"on": True}
 
         async def answer(body: Body) -> Completion:
@@ -187,7 +181,6 @@ class TestOnAServer:
     def test_a_refused_key_or_model_stops_at_once(
         self, tmp_path: Path, capsys: Any, status: str, message: str
     ) -> None:
-        """Exit 2 and one line, after a handful of requests, not after all of them."""
         script = dict.fromkeys(range(1, 1000), status)
         with FakeServer(script=script) as server:
             llm = ("--llm", "openai:rules", "--base-url", server.base_url, "--max-concurrency", "2")
@@ -248,7 +241,6 @@ class TestInterrupted:
         assert checks.equals(table(whole, "claim_checks"))
 
     def test_ctrl_c_half_way(self, tmp_path: Path) -> None:
-        """Exit 75, nothing asked twice, and the same command goes on."""
         code, server, _, out = self.interrupted(tmp_path, signal.SIGINT)
         assert code == 75
         assert set(server.contents.values()) == {1}
@@ -288,7 +280,6 @@ class TestRefused:
     def test_wrong_options(
         self, tmp_path: Path, capsys: Any, options: list[str], message: str
     ) -> None:
-        """The error names what there is instead."""
         assert claimscore("run", EXAMPLES, "--out", tmp_path / "run", "--quiet", *options) == 2
         assert message in capsys.readouterr().err
 
@@ -327,7 +318,6 @@ class TestRefused:
         assert '[output] must be {"claims": ["string"]}' in capsys.readouterr().err
 
     def test_status_before_the_records_are_read(self, tmp_path: Path, capsys: Any) -> None:
-        """A run that was stopped while reading has nothing to show yet, and says so."""
         out = tmp_path / "run"
         assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
         for table in ("records", "claims", "similarities"):
@@ -339,7 +329,6 @@ class TestRefused:
     def test_a_key_is_not_sent_over_plain_http(
         self, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Refused before anything is sent, and the key is not in the message."""
         monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
         llm = ("--llm", "openai:m", "--base-url", "http://192.0.2.1/v1")
         assert claimscore("run", EXAMPLES, "--out", tmp_path / "r", *WORDS_ONLY, *llm) == 2
@@ -351,7 +340,6 @@ class TestRefused:
 def test_records_on_standard_input(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`-` is JSONL on standard input; the run keeps a copy."""
     with EXAMPLES.open(encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stdin", stream)
         run = ("run", "-", "--out", tmp_path / "run", "--metrics", "ds", "--json")
@@ -360,7 +348,6 @@ def test_records_on_standard_input(
 
 
 def test_settings_from_a_file(tmp_path: Path, capsys: Any) -> None:
-    """`--config`: the command's options as TOML; an unknown one is refused."""
     config = tmp_path / "claimscore.toml"
     config.write_text('metrics = ["ds"]\ngranularity = "summary"\nmax-concurrency = 3\n')
     run = ("run", EXAMPLES, "--config", config, "--quiet")
@@ -380,7 +367,6 @@ def test_settings_from_a_file(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_metrics_of_an_earlier_call_are_kept(tmp_path: Path) -> None:
-    """A call with fewer metrics for the same folder drops no score."""
     out = tmp_path / "run"
     run = ("run", EXAMPLES, "--out", out, "--units", "sentences", "--quiet")
     assert claimscore(*run, "--metrics", "ds", "--tasks", "decompose") == 0
@@ -389,7 +375,6 @@ def test_metrics_of_an_earlier_call_are_kept(tmp_path: Path) -> None:
 
 
 def test_sigterm_before_the_stages_is_a_stop_in_good_order(tmp_path: Path) -> None:
-    """A scheduler's SIGTERM while records are read: exit 75 and the line that says how to go on."""
     command = [sys.executable, "-m", "claimscore", "run", "-", "--out", str(tmp_path / "run")]
     with subprocess.Popen(
         [*command, "--metrics", "ds"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
@@ -402,7 +387,6 @@ def test_sigterm_before_the_stages_is_a_stop_in_good_order(tmp_path: Path) -> No
 
 
 def test_status_needs_no_prompt(tmp_path: Path, capsys: Any) -> None:
-    """What was done stays done when the prompt's file has gone or is broken."""
     folder = tmp_path / "prompts"
     file = folder / "decompose" / "mine.toml"
     file.parent.mkdir(parents=True)
@@ -418,7 +402,6 @@ def test_status_needs_no_prompt(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys: Any) -> None:
-    """Metrics are added to finished answers although the prompt has gone; tasks are not begun."""
     folder = tmp_path / "prompts"
     file = folder / "decompose" / "mine.toml"
     file.parent.mkdir(parents=True)

@@ -62,7 +62,6 @@ def _as(ending: str) -> bytes:
 def test_the_object_is_the_file_that_a_disk_would_have(
     ending: str, s3: str, prompt: Path, tmp_path: Path
 ) -> None:
-    """From a bucket to a bucket: the same bytes as on a disk, and nothing stays here."""
     open_storage(s3).write(f"in/rows.{ending}", _as(ending))
     (tmp_path / f"rows.{ending}").write_bytes(_as(ending))
     out = f"{s3}/out/said.parquet"
@@ -79,7 +78,6 @@ def test_the_object_is_the_file_that_a_disk_would_have(
 
 
 def test_again_asks_nothing_and_retries_what_failed(s3: str, prompt: Path, tmp_path: Path) -> None:
-    """What is in the store is fetched, also on a machine that never saw it."""
     out = f"{s3}/said.parquet"
     mapped(prompt, ROWS, out)
     store = open_storage(s3)
@@ -104,7 +102,6 @@ def test_again_asks_nothing_and_retries_what_failed(s3: str, prompt: Path, tmp_p
 def test_a_stop_leaves_the_parts_beside_the_file(
     s3: str, prompt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Going on asks only for what is missing, on whatever machine."""
     out, asked = f"{s3}/said.parquet", 0
 
     async def until_15(request: Request) -> Completion:
@@ -165,7 +162,6 @@ def test_somebody_elses_object_is_not_replaced(s3: str, prompt: Path) -> None:
 def test_status_of_an_address(
     s3: str, prompt: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Unfinished work on this machine, then the file in the store, from any machine."""
     out = f"{s3}/said.parquet"
     with pytest.raises(ConfigError, match=r"said\.parquet: there is no such file, and no work"):
         map_status(out)
@@ -203,7 +199,6 @@ def test_status_of_an_address(
 
 
 def test_status_of_what_is_no_map(s3: str, tmp_path: Path) -> None:
-    """A run of such a name, somebody's Parquet file, and what is no Parquet file."""
     folder = open_storage(s3)
     folder.write("run.parquet/run.toml", b"")
     assert map_status(f"{s3}/run") is map_status(f"{s3}/run.parquet") is None

@@ -121,7 +121,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
 
 
 def test_kill_9_at_random_moments(tmp_path: Path, whole: tuple[bytes, bytes]) -> None:
-    """Byte for byte the uninterrupted result; only what was in flight is paid twice."""
     rng = random.Random(86)  # the last is when the first chunk is done
     served, kills = Served(), 2
     with FakeServer(answer=served, latency_s=0.004, keep=False) as server:
@@ -142,7 +141,6 @@ def test_kill_9_at_random_moments(tmp_path: Path, whole: tuple[bytes, bytes]) ->
 
 
 def test_ctrl_c(tmp_path: Path, whole: tuple[bytes, bytes]) -> None:
-    """Exit 75 within a moment, one line, a partial result that says so, nothing paid twice."""
     served = Served(then_s=0.2)
     with FakeServer(answer=served, latency_s=0.004, keep=False) as server:
         project = Project(tmp_path, server)
@@ -281,8 +279,6 @@ class TestStops:
     TABLE = pl.DataFrame({"text": [f"row {i}" for i in range(20)]})
 
     def test_a_fatal_error_lets_what_is_in_flight_land(self, tmp_path: Path) -> None:
-        """A wrong key stops every chunk; answers on their way are kept, in every chunk."""
-
         async def answer(request: Request) -> Completion:
             if request.messages[-1].content == "Say row 7":
                 raise AuthenticationError("wrong key")
@@ -298,7 +294,6 @@ class TestStops:
         assert [messages[-1].content for messages in asked_twice] == ["Say row 7"]
 
     def test_finished_chunks_are_not_looked_at_again(self, tmp_path: Path) -> None:
-        """Going on needs neither the cache nor the files of finished rows."""
         with pytest.raises(StoppedEarly):
             run_map(
                 tmp_path,
@@ -319,8 +314,6 @@ class TestStops:
     def test_a_kill_around_the_last_rename(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
     ) -> None:
-        """Nothing is asked again, and the bytes are the same."""
-
         def killed(*_: Any) -> None:
             raise KeyboardInterrupt
 
@@ -343,7 +336,6 @@ class TestStops:
     def test_a_kill_while_the_input_is_read(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The rest is read later; no row is there twice."""
         write = RunDirectory.write_parts
 
         def killed(self: RunDirectory, chunk: int, *rest: Any) -> None:
@@ -420,7 +412,6 @@ class TestStops:
         assert again <= {"Say bad"}
 
     def test_leftovers_of_a_kill_are_removed(self, tmp_path: Path) -> None:
-        """Half a result, and nobody else's files."""
         ours = (".out.parquet.1f1f1f1f.tmp", ".out.failures.parquet.2e2e2e2e.tmp")
         theirs = (".other.parquet.1f1f1f1f.tmp", ".out.parquet.x.parquet.1f1f1f1f.tmp")
         for name in (*ours, *theirs):
@@ -429,7 +420,6 @@ class TestStops:
         assert {path.name for path in tmp_path.glob(".*")} == set(theirs)
 
     def test_a_folder_of_somebody_elses(self, tmp_path: Path) -> None:
-        """Files in the way of the parts are not touched."""
         parts = tmp_path / "out.parquet.parts"
         parts.mkdir()
         (parts / "thesis.tex").touch()

@@ -164,7 +164,6 @@ def test_a_killed_worker_loses_and_changes_nothing(config: RunConfig, tmp_path: 
 
 @pytest.mark.usefixtures("ray_here")
 def test_what_workers_did_is_in_the_summary(config: RunConfig) -> None:
-    """Pairs, passes and stored results, as of a local run; a second metric finds them stored."""
     config = dataclasses.replace(config, model_store=True, llm=LLMConfig("builtin"))
     first = run(config).summary["last_call"]
     pairs = first["nli_pairs"]
@@ -177,13 +176,9 @@ def test_what_workers_did_is_in_the_summary(config: RunConfig) -> None:
 
 @pytest.mark.usefixtures("ray_here")
 def test_an_interrupted_run_goes_on_in_one_process(config: RunConfig) -> None:
-    """Ctrl-C: answers in flight land, and the steps that were done stay done."""
     with FakeServer(latency_s=0.05, rpm=RPM, depth_s=2.0, headers="none") as server:
         interrupted = (30, lambda: os.kill(os.getpid(), signal.SIGINT))
-        with (
-            meanwhile(server, interrupted),
-            pytest.raises(StoppedEarly, match="interrupted"),
-        ):
+        with meanwhile(server, interrupted), pytest.raises(StoppedEarly, match="interrupted"):
             run(at(server, config))
         before = server.counts.to_json()
         assert 30 <= before["paid"] < REQUESTS
@@ -217,11 +212,7 @@ def test_sigterm_while_ray_starts_ends_with_75(config: RunConfig) -> None:
 
 @pytest.mark.usefixtures("ray_here")
 def test_a_refused_key_stops_the_run_as_a_wrong_setting(config: RunConfig) -> None:
-    """The engine is the driver's, and so is its error."""
-    with (
-        FakeServer(key="right") as server,
-        pytest.raises(AuthenticationError) as error,
-    ):
+    with FakeServer(key="right") as server, pytest.raises(AuthenticationError) as error:
         run(at(server, config, max_concurrency=1))
     assert "OPENAI_API_KEY" in str(error.value)
     assert not (config.out / "scores.parquet").exists()
@@ -229,7 +220,6 @@ def test_a_refused_key_stops_the_run_as_a_wrong_setting(config: RunConfig) -> No
 
 @pytest.mark.usefixtures("ray_here")
 def test_an_error_of_a_worker_is_raised_here(config: RunConfig, tmp_path: Path) -> None:
-    """As the error that it was: a model that is not there is a wrong setting."""
     encoders = EncoderConfig(nli=str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="none"):
         run(dataclasses.replace(config, encoders=encoders, llm=LLMConfig("builtin")))

@@ -75,7 +75,6 @@ def our_prompt(tmp_path: Path, task: str, old: str = "", new: str = "") -> Path:
 
 
 def test_nothing_changed_sends_nothing(server: FakeServer, tmp_path: Path) -> None:
-    """Neither into the same folder nor into another, nor by a copy of the same prompt."""
     source = records(tmp_path / "in.jsonl", 4)
     first = run(server, source, tmp_path / "a")
     assert first == {"decompose": 16, "paraphrase": 16, "negate": 24, "facts": 12}
@@ -149,7 +148,6 @@ def test_more_records_send_theirs_alone(server: FakeServer, tmp_path: Path) -> N
 def test_it_is_said_before_anything_is_sent(
     server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is new and what it costs, with the version; and then it is as was said."""
     source = records(tmp_path / "in.jsonl", 4)
     run(server, source, tmp_path / "a", *PRICES)
     capsys.readouterr()
@@ -201,7 +199,6 @@ def test_only_new_pairs_go_through_the_model(
 
 
 def test_interrupted_and_resumed(server: FakeServer, tmp_path: Path) -> None:
-    """Stopped by its budget of requests, the same command goes on; nothing is paid for twice."""
     source = records(tmp_path / "in.jsonl", 4)
     run(server, source, tmp_path / "a")
     new = ("--prompt", "decompose=v2", "--prompt", "paraphrase=v2")

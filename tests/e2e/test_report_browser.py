@@ -117,7 +117,6 @@ def repeated(tables: ReportTables, times: int) -> ReportTables:
 
 @pytest.mark.parametrize("n", [12, 500, 5_000])
 def test_overview_list_and_record_are_drawn(browser: Browser, made_up: MakeUp, n: int) -> None:
-    """Reports of a few, hundreds and thousands of records: every view, no complaint."""
     page = browser.open(made_up(n) if n < 50 else repeated(made_up(50, sentences=2), n // 50))
     page.wait_for_selector("#cs-histogram-2 svg")
     page.wait_for_selector("#cs-groups-0 svg")
@@ -130,7 +129,6 @@ def test_overview_list_and_record_are_drawn(browser: Browser, made_up: MakeUp, n
 
 
 def test_filters_narrow_the_list(browser: Browser, made_up: MakeUp) -> None:
-    """Search in the texts, failures, a group, a range: each alone and together."""
     page = browser.open(made_up(60), "#explore")
     page.fill("input[type=search]", "HOTEL-0007")
     page.wait_for_selector(".found:text('1 of 60 records')")
@@ -162,7 +160,6 @@ def test_filters_narrow_the_list(browser: Browser, made_up: MakeUp) -> None:
 
 
 def test_a_drag_over_a_distribution_keeps_its_range(browser: Browser, made_up: MakeUp) -> None:
-    """The bar that was dragged becomes a range, and can be taken away."""
     page = browser.open(made_up(60), "#explore")
     page.locator(".brush .overlay").first.scroll_into_view_if_needed()
     box = page.locator(".brush .overlay").first.bounding_box()
@@ -217,7 +214,6 @@ def test_the_scatter_leads_to_records_by_pointer_and_keyboard(
 
 
 def test_one_metric_is_not_drawn_against_itself(browser: Browser, made_up: MakeUp) -> None:
-    """Of several, a choice of the same for both exchanges them."""
     tables = made_up(12)
     page = browser.open(tables, "#explore")
     across, up = (page.locator(".charts select").nth(n) for n in range(2))
@@ -251,7 +247,6 @@ def test_a_record_has_its_id_as_its_address(browser: Browser, made_up: MakeUp) -
 
 
 def test_correlations_are_those_of_scipy(browser: Browser, made_up: MakeUp) -> None:
-    """What stands under the scatter plot agrees with scipy, ties included."""
     from scipy.stats import pearsonr, spearmanr
 
     tables = made_up(40)
@@ -266,7 +261,6 @@ def test_correlations_are_those_of_scipy(browser: Browser, made_up: MakeUp) -> N
 
 
 def test_a_record_can_be_read_without_a_pointer(browser: Browser, made_up: MakeUp) -> None:
-    """From the list into a matrix and back, by keys alone."""
     page = browser.open(made_up(3), "#explore")
     second = rows(page)[1]
     page.focus("table.list tbody a >> nth=0")
@@ -379,7 +373,6 @@ def test_claims_stand_beside_verdict_and_evidence(browser: Browser, made_up: Mak
 def test_findings_stand_beside_claims_and_hide_the_others(
     browser: Browser, made_up: MakeUp
 ) -> None:
-    """Beside the claim and the sentence; the box leaves the claims with a finding."""
     page = browser.open(made_up(1), "#record-hotel-0000")
     claims = page.locator("#cs-record .claims li:visible")
     n_claims = claims.count()
@@ -404,7 +397,6 @@ def test_a_matrix_shows_labels_or_probabilities(browser: Browser, made_up: MakeU
 
 
 def test_prompt_and_answer_open_and_close(browser: Browser, made_up: MakeUp) -> None:
-    """Behind a claim: model, key, tokens, cost, the conversation and the answer."""
     tables = made_up(1)
     (chunk,) = tables.chunks()
     claims = chunk.claims.with_columns(request_key=pl.lit("k" * 64), model=pl.lit("m-1"))
@@ -421,7 +413,6 @@ def test_prompt_and_answer_open_and_close(browser: Browser, made_up: MakeUp) -> 
 
 
 def test_figures_and_tables_can_be_taken_away(browser: Browser, made_up: MakeUp) -> None:
-    """SVG without variables, PNG, and CSV of what is shown."""
     page = browser.open(made_up(12))
     page.wait_for_selector("#cs-histogram-0 svg")
 
@@ -449,7 +440,6 @@ def test_figures_and_tables_can_be_taken_away(browser: Browser, made_up: MakeUp)
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_hostile_texts_are_texts_everywhere(browser: Browser, scheme: str) -> None:
-    """Ids, columns, groups, models, prompts, messages: shown as they are and never run."""
     page = browser.open(hostile(EVIL), color_scheme=scheme)
     page.wait_for_selector("#cs-groups-0 svg")
     page.click("text=Explore records")
@@ -478,7 +468,6 @@ def test_hostile_texts_are_texts_everywhere(browser: Browser, scheme: str) -> No
 
 
 def test_a_csv_holds_no_formula(browser: Browser, made_up: MakeUp) -> None:
-    """What a spreadsheet would run is a text there; numbers stay numbers."""
     tables = made_up(1)
     (chunk,) = tables.chunks()
     formula = '=HYPERLINK("x")'
@@ -492,7 +481,6 @@ def test_a_csv_holds_no_formula(browser: Browser, made_up: MakeUp) -> None:
 
 
 def test_without_scripts_the_overview_is_there(browser: Browser, made_up: MakeUp) -> None:
-    """Tables need no script; the page says what does."""
     path = browser.folder / "report.html"
     write_report(made_up(3), path)
     page = browser.browser.new_context(java_script_enabled=False).new_page()
@@ -514,7 +502,6 @@ def open_evaluation(browser: Browser, make: MakePage, name: str, **options: Any)
 def test_evaluations_draw_their_figures_whatever_the_names(
     browser: Browser, make: MakePage
 ) -> None:
-    """Each figure that the page names is there once, with buttons; nothing is run or loaded."""
     page = open_evaluation(browser, make, EVIL.replace("\x00", "").replace("/", "_")[:60])
     n_figures = len(json.loads(page.inner_text("#cs-figures")))
     assert page.locator("figure.chart svg.plot, figure.chart .drawn > figure").count() == n_figures
@@ -569,7 +556,6 @@ def test_marks_and_published_figures_are_drawn(browser: Browser) -> None:
 def test_axe_finds_nothing_in_evaluations(
     browser: Browser, make: MakePage, scheme: str, width: int
 ) -> None:
-    """Names, roles, landmarks, contrast; no view is wider than the screen."""
     viewport = {"width": width, "height": 900}
     page = open_evaluation(
         browser, make, "plain", color_scheme=scheme, viewport=viewport, bypass_csp=True
@@ -582,7 +568,6 @@ def test_axe_finds_nothing_in_evaluations(
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_axe_finds_nothing(browser: Browser, scheme: str, width: int) -> None:
-    """Names, roles, landmarks, contrast: in every view, with everything open."""
     page = browser.open(
         hostile("a text"),
         color_scheme=scheme,

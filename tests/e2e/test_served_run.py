@@ -64,7 +64,6 @@ class Local:
 def test_the_same_scores_as_on_this_machine(
     server: Tei, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every number of the bundled example, and who it is from; no key anywhere."""
     server.key = KEY
     monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", KEY)
     assert scored(tmp_path / "served", f"tei:{server.address}") == 0
@@ -97,7 +96,6 @@ HEAVY = {"torch", "transformers", "openai"}
 def test_a_run_without_models_of_its_own_starts_light(
     server: Tei, tmp_path: Path, what: list[str]
 ) -> None:
-    """Neither torch nor transformers is imported where a server has the model."""
     record = json.loads(EXAMPLES.read_text().splitlines()[0])
     texts = {"summary": record["summary_a"], "references": [record["summary_b"]]}
     records = tmp_path / "one.jsonl"
@@ -112,7 +110,6 @@ def test_a_run_without_models_of_its_own_starts_light(
 
 
 def test_what_the_model_cuts_is_told_by_the_row(server: Tei, tmp_path: Path) -> None:
-    """In the table, and counted in the summary."""
     out = tmp_path / "run"
     assert scored(out, f"tei:{server.address}") == 0
     claims = table(out, "claims").with_columns(index=pl.int_range(pl.len()).over("id", "side"))
@@ -157,7 +154,6 @@ def test_another_address_of_the_same_model(server: Tei, tmp_path: Path, capsys: 
 def test_a_refused_pair_is_a_failure_of_its_record(
     server: Tei, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the server's words; all other records have their scores."""
     refusal = Tei._refusal
 
     def refuse(self: Tei, texts: Sequence[str], path: str, *, truncate: bool) -> Any:
@@ -184,7 +180,6 @@ class TestCommands:
     """`models check`, `models list` and `estimate`."""
 
     def test_check_says_what_the_server_is(self, server: Tei, capsys: Any) -> None:
-        """With and without the role; for people and for scripts."""
         assert main(["models", "check", f"tei:{server.address}"]) == 0
         said = capsys.readouterr().out
         for part in (
@@ -205,7 +200,6 @@ class TestCommands:
         assert sum(facts["probe"].values()) == pytest.approx(1, abs=1e-3)
 
     def test_check_of_embeddings(self, capsys: Any) -> None:
-        """Both protocols."""
         with serving(Tei(embeds=True)) as server:
             assert main(["models", "check", f"tei:{server.address}"]) == 0
             assert "5 numbers (mean)" in capsys.readouterr().out

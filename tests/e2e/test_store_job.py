@@ -69,7 +69,6 @@ def config(records: Path | str, out: Path | str) -> RunConfig:
 def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     records: Path, s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """kill -9 half way, go on, add a metric, look, report, compare: nothing is asked twice."""
     where, local = f"{s3}/runs/a", tmp_path / "local"
     source = f"{s3}/input/records.jsonl"
     open_storage(s3).write("input/records.jsonl", records.read_bytes())
@@ -176,7 +175,6 @@ FOLDER = "an address; name a local folder"
 def test_an_address_that_cannot_be_used(
     records: Path, command: str, where: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is refused in one line without its secret, and no folder called s3: is made."""
     words = [str(records) if word == "x" else word for word in command.split()]
     assert main([*words, where]) == 2
     error = capsys.readouterr().err

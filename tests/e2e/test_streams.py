@@ -56,13 +56,11 @@ def test_closed_and_full_streams(tmp_path: Path, redirect: str) -> None:
 
 
 def test_who_reads_the_result_may_be_gone(tmp_path: Path) -> None:
-    """As with `| head`: no error, and no message."""
     assert run([*CLAIMSCORE, "prompts", "list"], tmp_path, "| head -0") == (0, "")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
 def test_standard_output_that_cannot_be_written(tmp_path: Path) -> None:
-    """One line; the same command prints it again."""
     code, error = run([*CLAIMSCORE, "prompts", "list"], tmp_path, ">/dev/full")
     assert code == 75
     assert error.count("\n") == 1
@@ -70,20 +68,17 @@ def test_standard_output_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_terminal_without_unicode(tmp_path: Path) -> None:
-    """A name that it cannot show is escaped."""
     command = [*CLAIMSCORE, "cache", "stats", "--cache-dir", str(tmp_path / "é")]
     assert run(command, tmp_path, PYTHONIOENCODING="ascii") == (0, "")
 
 
 def test_an_argument_that_is_no_text(tmp_path: Path) -> None:
-    """Refused, by its number."""
     code, error = run([*CLAIMSCORE, "status", "\udcff"], tmp_path)
     assert code == 2
     assert "argument 2 is not UTF-8 text" in error
 
 
 def test_who_reads_progress_may_go(tmp_path: Path) -> None:
-    """The map goes on when its standard error is closed in the middle."""
     with FakeServer(text="x", latency_s=0.05) as server:
         command = map_command(tmp_path, server, 40)
         code, _ = run(command, tmp_path, "2>&1 >/dev/null | head -1")

@@ -52,7 +52,6 @@ def in_terminal(command: list[str], folder: Path, *, columns: int, **variables: 
 
 @pytest.mark.parametrize("columns", [38, 120])
 def test_lines_fit_and_no_color_is_heard(tmp_path: Path, columns: int) -> None:
-    """Bars and results stay within the window; NO_COLOR leaves no colour."""
     with FakeServer(text="x") as server:
         command = map_command(tmp_path, server, 3)
         plain = in_terminal(command, tmp_path, columns=columns, NO_COLOR="1")
@@ -65,7 +64,6 @@ def test_lines_fit_and_no_color_is_heard(tmp_path: Path, columns: int) -> None:
 
 
 def test_a_file_gets_plain_lines(tmp_path: Path) -> None:
-    """A log has neither bars nor control sequences."""
     with FakeServer(text="x") as server:
         done = subprocess.run(
             map_command(tmp_path, server, 3),
@@ -83,7 +81,6 @@ def test_a_file_gets_plain_lines(tmp_path: Path) -> None:
 
 
 def test_without_arguments(capsys: Any) -> None:
-    """The three commands that a newcomer needs, and where the others are."""
     assert main([]) == 0
     shown = capsys.readouterr().out
     assert [line.split()[1] for line in shown.splitlines()[:3]] == ["run", "status", "report"]
@@ -91,8 +88,6 @@ def test_without_arguments(capsys: Any) -> None:
 
 
 def test_words_are_completed(tmp_path: Path) -> None:
-    """Commands and options, as the scripts ask for them."""
-
     def completed(*words: str) -> list[str]:
         environment = {
             **os.environ,
@@ -116,7 +111,6 @@ def test_words_are_completed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
 def test_a_narrow_terminal_gets_narrow_results(tmp_path: Path, term: str) -> None:
-    """However little the terminal can do."""
     metric = {"mean": 1.0, "low": 0.5, "high": 1.5, "n": 10, "null": 0, "reasons": {}}
     command = [
         *(sys.executable, "-c"),
@@ -128,14 +122,12 @@ def test_a_narrow_terminal_gets_narrow_results(tmp_path: Path, term: str) -> Non
 
 
 def test_a_prompt_for_a_task_is_named_once(capsys: Any) -> None:
-    """Two for one task: none of them is taken without a word."""
     prompts = ("--prompt", "decompose=v1", "--prompt", "decompose=v2")
     assert main(["run", "pairs.jsonl", "--out", "run", *prompts]) == 2
     assert "decompose is given twice: v1 and v2" in capsys.readouterr().err
 
 
 def test_help_imports_little() -> None:
-    """Neither polars nor torch is loaded for it, also for that of a command."""
     code = (
         "import sys; from claimscore.cli import main; main(['--help']); main(['map', '--help'])\n"
         "heavy = {'polars', 'numpy', 'torch', 'rich', 'pydantic', 'anyio'} & set(sys.modules)\n"

@@ -24,14 +24,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_puts_one_name_into_site_packages(wheel: Path) -> None:
-    """`claimscore` and its metadata, nothing beside them."""
     with zipfile.ZipFile(wheel) as archive:
         top = {name.partition("/")[0] for name in archive.namelist()}
     assert {name for name in top if not name.endswith(".dist-info")} == {"claimscore"}
 
 
 def test_it_holds_its_data(wheel: Path) -> None:
-    """Prompts, report template, adapter, licences of data, type marker."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     for needed in (
@@ -55,7 +53,6 @@ def test_it_holds_its_data(wheel: Path) -> None:
 
 
 def test_it_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
-    """Unpacked elsewhere and run from there, it scores records."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     records = tmp_path / "pairs.jsonl"

@@ -66,9 +66,7 @@ class Page(HTMLParser):
             {**texts, **more}
             for number in range(n)
             for texts, more in zip(
-                self.unpacked(f"cs-texts-{number}"),
-                self.unpacked(f"cs-more-{number}"),
-                strict=True,
+                self.unpacked(f"cs-texts-{number}"), self.unpacked(f"cs-more-{number}"), strict=True
             )
         ]
 

@@ -128,12 +128,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "torch": ("pipeline.encoders", "training", "metrics.summac.weights"),
     "transformers": ("pipeline.encoders", "training"),
     "huggingface_hub": ("pipeline.encoders",),
-    "safetensors": (
-        "baseline.parser",
-        "pipeline.encoders",
-        "training",
-        "metrics.summac.weights",
-    ),
+    "safetensors": ("baseline.parser", "pipeline.encoders", "training", "metrics.summac.weights"),
     "diskcache": ("cache.database",),
     "obstore": ("storage",),
     "boto3": ("storage",),

@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.atomic import (
-    atomic_file,
-    atomic_path,
-    write_bytes,
-    write_text,
-)
+from claimscore.atomic import atomic_file, atomic_path, write_bytes, write_text
 from claimscore.errors import ConfigError, StoppedEarly
 
 

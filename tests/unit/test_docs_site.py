@@ -60,7 +60,6 @@ def test_every_metric_answers_a_question() -> None:
 
 @pytest.mark.parametrize("page", [*TEXTS])
 def test_links_lead_somewhere(page: str) -> None:
-    """Files and headings, also for people who read the source on a code host."""
     here = ROOT if page == "README.md" else DOCS
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(TEXTS[page])):
         if target.startswith(("http://", "https://")):
@@ -96,7 +95,6 @@ def commands() -> Iterator[Any]:
 
 @pytest.mark.parametrize("line", [*commands()])
 def test_commands_are_understood(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands, options and choices are those that there are; files need not be there."""
     monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: Path(value))
     monkeypatch.setattr("claimscore.commands.options.read_toml", lambda path: {})
     command: click.Command = cli
@@ -112,7 +110,6 @@ def test_commands_are_understood(line: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_api_page_has_every_public_name() -> None:
-    """What `claimscore` and `claimscore.metrics` offer, and nothing that is not there."""
     names = set(re.findall(r"^::: ([\w.]+)$", TEXTS["reference/python.md"], re.M))
     for name in claimscore.__all__:
         if name != "ClaimscoreError":  # with the others, under its module
@@ -125,7 +122,6 @@ def test_the_api_page_has_every_public_name() -> None:
 
 
 def test_the_command_line_page_is_up_to_date() -> None:
-    """docs/reference/cli.md is written from the commands."""
     namespace: dict[str, Any] = {"__name__": "make_cli_doc"}
     script = ROOT / "scripts" / "make_cli_doc.py"
     exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), namespace)

@@ -23,6 +23,5 @@ def test_all_and_the_homes_agree() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """As for any module."""
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = claimscore.nonsense

@@ -19,7 +19,6 @@ def _script() -> ModuleType:
 
 
 def test_every_mutation_fits_the_code() -> None:
-    """Its text is in its file exactly once, and its tests are there; else it is moved along."""
     script = _script()
     assert len(script.MUTATIONS) == 10
     misfits = {m.name: why for m in script.MUTATIONS if (why := script.misfit(ROOT, m))}

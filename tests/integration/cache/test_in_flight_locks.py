@@ -34,9 +34,7 @@ sys.stdin.read()
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "in-flight"
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path), KEY],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", HOLD, str(path), KEY], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"True\n"

@@ -140,9 +140,6 @@ def test_a_full_disk_at_opening_can_be_taken_up_again(tmp_path: Path):
         assert cache.notices == []
 
 
-# -- folders that cannot be written
-
-
 @pytest.fixture
 def locked_folder() -> Iterator[Path]:
     """A folder with a cache in which this process can only read, whoever it is.

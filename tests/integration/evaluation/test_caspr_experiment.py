@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -119,18 +118,6 @@ def test_what_is_made(records: Path, tmp_path: Path):
     assert text["syn_low/x"] == " ".join(sentences) != RECORDS[0]["entity_a_summary"][0]
 
 
-def test_nothing_is_made_where_all_is_there(tmp_path: Path, capsys: Any):
-    whole = [{**RECORDS[2], "id": name} for name in ("p", "q")]
-    out, records = tmp_path / "out", write_jsonl(tmp_path / "r.jsonl", whole)
-    assert evaluate(records, "--out", out, *DS_ONLY, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["records"], found["made"], found["missing"]) == (2, 0, [])
-    assert not (out / "paraphrases").exists()
-    assert not (out / "negations").exists()
-    rho = pl.read_parquet(out / "rho.parquet").to_dicts()
-    assert (rho[0]["spearman"], rho[0]["reason"]) == (None, "all pairs have the same score")
-
-
 def test_stopped_and_resumed(records: Path, tmp_path: Path, capsys: Any):
     with FakeServer() as server:
         llm = ("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", "1")
@@ -201,21 +188,6 @@ def test_the_figure(records: Path, tmp_path: Path, monkeypatch: Any):
 def test_wrong_settings(
     records: Path, tmp_path: Path, arguments: tuple[str, ...], message: str, capsys: Any
 ):
-    """Exit 2 and one line."""
     assert evaluate(records, "--out", tmp_path / "out", *arguments, "--quiet") == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_other_settings_are_refused(records: Path, tmp_path: Path, capsys: Any):
-    out = tmp_path / "out"
-    assert evaluate(records, "--out", out, *DS_ONLY) == 0
-    before = (out / "pairs.parquet").read_bytes()
-    whole = ("--paraphrase", "summary")
-    assert evaluate(records, "--out", out, *DS_ONLY, *whole) == 2
-    assert "was made with other settings" in capsys.readouterr().err
-    assert (out / "pairs.parquet").read_bytes() == before
-    other = tmp_path / "other"
-    assert evaluate(records, "--out", other, *DS_ONLY, *whole) == 0
-    rows = pl.read_parquet(sorted((other / "paraphrases" / "paraphrases").glob("*.parquet")))
-    assert rows["sentence_index"].to_list() == [None] * 4, "one request a summary"

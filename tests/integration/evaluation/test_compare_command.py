@@ -52,20 +52,6 @@ def test_what_is_printed(call: Call, pair: tuple[Path, Path]):
     assert "\u202e" not in text
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_differences_of_every_record(
-    call: Call, pair: tuple[Path, Path], tmp_path: Path, ending: str
-):
-    file = tmp_path / f"d.{ending}"
-    code, text, _ = call("compare", *pair, "--samples", 10, "--differences", file, "--json")
-    assert code == 0
-    assert json.loads(text)["runs"][0]["differences"][0]["difference"] == 5.0
-    rows = pl.read_csv(file) if ending == "csv" else pl.read_parquet(file)
-    assert rows.height == 12
-    last = rows.filter(pl.col("id").cast(pl.String) == "11").row(0, named=True)
-    assert (last["difference"], last["reason"]) == (None, "decompose failed: no answer")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

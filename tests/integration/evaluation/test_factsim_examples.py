@@ -11,7 +11,6 @@ import pytest
 
 from claimscore.cli import main
 from claimscore.errors import InputError
-from claimscore.evaluation import factsim_examples as factsim_module
 from claimscore.evaluation.factsim_examples import read_examples
 from tests.support.embedded_models import needs_backbone
 from tests.support.shared_data import shared
@@ -55,7 +54,6 @@ def texts(out: Path) -> pl.DataFrame:
 
 
 def test_from_examples_to_tables(tmp_path: Path, encoder: Path, capsys: Any) -> None:
-    """Tables, page and report; equal facts are 1, a text without facts is null with a reason."""
     source, out = written(tmp_path, EXAMPLES), tmp_path / "out"
     assert evaluate(source, "--out", out, "--embedder", encoder) == 0
     found = texts(out)
@@ -118,28 +116,3 @@ def test_the_examples_of_the_paper(tmp_path: Path) -> None:
     ours = dict(found.filter(part="table2").select("published", "factsim").iter_rows())
     assert ours == pytest.approx({1.0: 1.0, 0.84: 0.86, 0.76: 0.82, 0.53: 0.63}, abs=0.006)
     assert pl.read_parquet(tmp_path / "out" / "product.parquet").height == 4
-
-
-def test_the_papers_facts_are_stored_like_a_runs(
-    tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = written(tmp_path, EXAMPLES)
-    assert evaluate(source, "--out", tmp_path / "one", "--embedder", encoder) == 0
-    asked: list[str] = []
-    load = factsim_module.load_model
-
-    def watched(role: str, config: Any) -> Any:
-        model: Any = load(role, config)
-        embed = model.embed
-
-        def counted(given: list[str], **options: Any) -> Any:
-            asked.extend(given)
-            return embed(given, **options)
-
-        monkeypatch.setattr(model, "embed", counted)
-        return model
-
-    monkeypatch.setattr(factsim_module, "load_model", watched)
-    assert evaluate(source, "--out", tmp_path / "two", "--embedder", encoder) == 0
-    assert asked == []
-    assert texts(tmp_path / "two").equals(texts(tmp_path / "one"))

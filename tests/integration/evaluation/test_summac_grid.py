@@ -118,17 +118,6 @@ def test_nli_is_asked_once_for_each_two_granularities(
     assert "only where this call" in section.notes[-1]
 
 
-def test_several_tables_and_their_mean(table: Path, tmp_path: Path) -> None:
-    other = write_jsonl(tmp_path / "others.jsonl", rows(16))
-    grid = config(table, other, out=tmp_path / "out", summary_blocks=("sentence",))
-    result = summac_grid(grid)
-    assert result.speed["documents"].to_list() == [28, 28]
-    cell = {"document_blocks": "document", "op1": "max", "op2": "mean", "measure": "roc_auc"}
-    values = {row["dataset"]: row["value"] for row in result.rows.filter(**cell).to_dicts()}
-    assert list(values) == ["hotels", "others", "overall"]
-    assert values["overall"] == pytest.approx((values["hotels"] + values["others"]) / 2)
-
-
 def test_what_cannot_be_evaluated_costs_no_model(
     table: Path, tmp_path: Path, nli: StubClassifier
 ) -> None:

@@ -70,7 +70,6 @@ def run_at(tmp_path: Path, cli: Command, monkeypatch: pytest.MonkeyPatch) -> Any
 
 @pytest.mark.parametrize("prompt", ["v1", "v2"])
 def test_a_bad_model_is_seen_everywhere(run_at: Any, cli: Command, prompt: str) -> None:
-    """In the table, the summary, the terminal, the status and the report; scores are as ever."""
     counts, out, said = run_at("--metrics", "caspr", "--prompt", f"decompose={prompt}")
     assert counts["found"] == FOUND | (
         {"example_copy": 0, "wrong_number": 1} if prompt == "v2" else {}

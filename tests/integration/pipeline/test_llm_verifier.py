@@ -54,7 +54,6 @@ def table(out: Path, name: str = "support") -> pl.DataFrame:
 
 
 def test_a_language_model_verifies_claims(tmp_path: Path, cli: Command) -> None:
-    """Verdicts, probabilities and evidence in one table; scores, counts and prices of a run."""
     out = tmp_path / "run"
     call = ("run", files(tmp_path), "--out", out, "--verifier", "llm", "--units", "sentences")
     call = (*call, "--metrics", "faithfulness,faithfulness:score=probability,claim-recall")
@@ -103,7 +102,6 @@ def test_a_language_model_verifies_claims(tmp_path: Path, cli: Command) -> None:
 
 
 def test_the_report_shows_the_evidence_and_what_was_asked(tmp_path: Path, cli: Command) -> None:
-    """Each request is found again, also one that was asked again."""
     from tests.support.report_pages import Page
 
     out = tmp_path / "run"

@@ -67,7 +67,6 @@ def nli_table(out: Path) -> bytes:
 def test_a_second_run_of_another_metric_computes_nothing(
     records: Path, tmp_path: Path, classifier: Classifier
 ) -> None:
-    """All from the store, the same bytes; `model_store=False` neither reads nor writes it."""
     first = scored(records, tmp_path / "one", "caspr")
     n_pairs = len(set(classifier.asked))
     assert n_pairs == len(classifier.asked) > 0
@@ -85,7 +84,6 @@ def test_a_second_run_of_another_metric_computes_nothing(
 def test_the_cache_commands_know_of_it(
     records: Path, tmp_path: Path, classifier: Classifier, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`stats` counts the rows of each model, `prune` removes those of a model not used."""
     scored(records, tmp_path / "one", "caspr")
     folder = Path(os.environ["CLAIMSCORE_CACHE_DIR"])
 

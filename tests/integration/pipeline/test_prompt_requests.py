@@ -15,7 +15,6 @@ from tests.unit.pipeline.test_llm_stage import SENTENCES, samples_prompt
 
 
 def test_an_estimate_says_what_will_be_sent(tmp_path: Path, capsys: Any) -> None:
-    """Lists and samples as they are asked; then what a bad answer left is to be asked alone."""
     records = tmp_path / "in.jsonl"
     records.write_text(json.dumps({"summary_a": " ".join(SENTENCES), "summary_b": "It is."}))
     settings = "[settings]\nsamples = 2\ntexts_per_request = 4\n"
@@ -53,7 +52,6 @@ def test_an_estimate_says_what_will_be_sent(tmp_path: Path, capsys: Any) -> None
 
 
 def test_a_judge_of_several_samples_is_their_mean(tmp_path: Path) -> None:
-    """The grade is the mean over the samples; a row each; a failed sample leaves no grade."""
     records = tmp_path / "in.jsonl"
     records.write_text(json.dumps({"summary": "A kettle.", "source": "It boils."}))
     path = samples_prompt(tmp_path, "judge", 4)

@@ -171,13 +171,6 @@ def test_human_claims_add_a_phase_and_a_threshold(
     ]
 
 
-def test_calibrating_twice_changes_nothing(config: NLITrainingConfig, data: Path) -> None:
-    train(config)
-    files = [data / "dev_snli.parquet"]
-    first = nli_training.calibrate(config.out, files, config.backbone)
-    assert nli_training.calibrate(config.out, files, config.backbone) == pytest.approx(first, 1e-3)
-
-
 def test_a_source_of_weight_zero_is_never_drawn() -> None:
     """Weights are shares of a pass: 0 never, 1 once, 2 twice."""
     sources = ["joci_train"] * 10 + ["help_and"] * 10 + ["snli"] * 10
@@ -188,18 +181,6 @@ def test_a_source_of_weight_zero_is_never_drawn() -> None:
     plan = nli_examples.sample_plan(examples, weights, batch_size=5, batches=6, seed=0)
     counts = np.bincount(np.concatenate(plan), minlength=30)
     assert counts.tolist() == [0] * 10 + [2] * 10 + [1] * 10
-
-
-def test_a_longer_run_begins_with_the_same_batches(config: NLITrainingConfig) -> None:
-    lengths = [[1] * (i % 7 + 1) for i in range(100)]
-    examples = nli_examples.NLIExamples(
-        lengths, lengths, np.zeros(100, dtype=np.int64), ["x"] * 100
-    )
-    short, long = (
-        nli_training.training_plan(examples, replace(config, samples=samples, horizon=200))
-        for samples in (40, 120)
-    )
-    assert all(np.array_equal(a, b) for a, b in zip(short, long, strict=False))
 
 
 @pytest.mark.parametrize(
@@ -259,11 +240,3 @@ def test_monotone_pairs_are_distinct_balanced_and_repeatable() -> None:
     share = (pairs["label"] == "entailment").mean()
     assert isinstance(share, float)
     assert 0.35 < share < 0.65
-
-
-def test_monotone_labels_turn_round_under_negation() -> None:
-    pairs = monotone_pairs(12000, seed=0)
-    labels = {(p, h): label for p, h, label, _ in pairs.iter_rows()}
-    both = [(pair, labels[pair], labels[pair[::-1]]) for pair in labels if pair[::-1] in labels]
-    assert len(both) > 50
-    assert all("neutral" in (there, back) for _, there, back in both)

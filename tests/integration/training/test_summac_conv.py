@@ -23,21 +23,10 @@ from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
 from claimscore.records.columns import in_first_half
 from claimscore.runs import RunDirectory
 from claimscore.tables import TABLES
-from claimscore.training.labelled_records import (
-    ConvExample,
-    FirstHalf,
-    TextColumns,
-    pad_examples,
-    read_labelled,
-)
+from claimscore.training.labelled_records import ConvExample, FirstHalf, pad_examples, read_labelled
 from claimscore.training.loop import TrainingProgress
 from claimscore.training.recipes import SummaCTrainingConfig
-from claimscore.training.summac_conv import (
-    ConvModel,
-    cut_pass,
-    fit,
-    train_summac_conv,
-)
+from claimscore.training.summac_conv import ConvModel, cut_pass, fit, train_summac_conv
 from tests.support.rated_tables import write_jsonl
 
 
@@ -250,14 +239,6 @@ def test_one_half_is_trained_on(config: SummaCTrainingConfig, tmp_path: Path) ->
             read_labelled([path], half=FirstHalf(column, 0))
 
 
-def test_labels_and_texts_may_be_written_in_many_ways(tmp_path: Path) -> None:
-    values = (1, True, "1", "true", 1.0, "1.0")
-    table = [{"document": ["a", "b"], "claim": "c", "consistent": value} for value in values]
-    path = str(write_jsonl(tmp_path / "t.jsonl", table))
-    read = read_labelled([path], TextColumns("document", "claim", "consistent"))
-    assert {row[1:] for row in read.rows()} == {("a\n\nb", "c", 1)}
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -331,13 +312,6 @@ def test_a_run_gives_the_weights_of_its_records(
     assert found.weights.read_bytes() == expected.weights.read_bytes()
     assert replace(found, weights=expected.weights) == expected
     assert not (run_config.out / "images").exists()
-
-
-def test_runs_may_have_the_same_ids(run_config: SummaCTrainingConfig, tmp_path: Path) -> None:
-    other = write_run(tmp_path / "other", run_rows(20))
-    both = replace(run_config, tables=(*run_config.tables, other), validation=(other,))
-    result = train_summac_conv(both)
-    assert (result.examples, result.validation_examples) == (60, 20)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,6 @@ def test_a_package_that_a_pass_needs_is_named(
 
 @pytest.mark.parametrize("name", METRICS)
 def test_the_options_shown_are_those_that_are_understood(cli: Command, name: str) -> None:
-    """Every value of every option makes a metric; the default leaves the name as it is."""
     for option, values in cli("metrics", "show", name, "--json").json()["options"].items():
         for value in values or ():
             spec = f"{name}:{option}={value}"

@@ -31,7 +31,6 @@ COMMANDS = [*every_command(command_tree)]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_a_help_sentence(command: click.Command) -> None:
-    """It begins with a capital and ends with a full stop; so does the help of an argument."""
     assert re.match(r"[A-Z]", command.help or "")
     for param in command.get_params(click.Context(command)):
         assert re.fullmatch(r"(?s)[A-Zeo].{8,}\.", param.help or ""), (param.name, param.help)
@@ -126,7 +125,6 @@ def test_an_option_of_two_parts_is_set_in_both_and_flags_have_twins() -> None:
 
 
 def test_typed_options_go_before_set_and_set_before_the_file(tmp_path: Path) -> None:
-    """Each by its name with or without dashes; what none of them names keeps its default."""
     file = tmp_path / "c.toml"
     file.write_text(
         'rpm = 1\ntpm = 1\nseed = 1\nmetrics = ["ds"]\nmax_outage_s = "1h"\noffline = true\n'
@@ -151,7 +149,6 @@ def call(tmp_path: Path) -> tuple[object, ...]:
 def test_the_report_of_the_steps(
     cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: tuple[object, ...]
 ) -> None:
-    """On standard error and in a private file, both without the key, until the command ends."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     log = tmp_path / "log.txt"
     status, out, err = cli(*call, "-v", "--log-file", log)

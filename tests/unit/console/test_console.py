@@ -12,11 +12,7 @@ import pytest
 from claimscore.console import status, table
 from claimscore.console.amounts import duration
 from claimscore.console.estimate import preflight_lines
-from claimscore.console.progress import (
-    llm_note,
-    model_note,
-    progress_display,
-)
+from claimscore.console.progress import llm_note, model_note, progress_display
 from claimscore.console.result import print_result
 from claimscore.console.table import print_rows
 from claimscore.pipeline.llm.stats import EngineStats
@@ -178,7 +174,6 @@ def test_a_run_without_metrics_names_its_tables(capsys: Any) -> None:
 def test_nothing_is_wider_than_the_terminal(
     width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tables become two columns where they do not fit, texts are broken at spaces."""
     monkeypatch.setattr(table, "terminal_width", lambda: width)
     print_result(summary_of(), "runs/x")
     lines = capsys.readouterr().out.splitlines()
@@ -189,10 +184,7 @@ def test_nothing_is_wider_than_the_terminal(
 
 ROWS = (
     ("task", "LLM tasks (sides)", "", "changes"),
-    [
-        ("decompose", "1,234,567", "default", "one two three four five " * 4),
-        ("facts", "5", "", ""),
-    ],
+    [("decompose", "1,234,567", "default", "one two three four five " * 4), ("facts", "5", "", "")],
 )
 
 
@@ -200,7 +192,6 @@ ROWS = (
 def test_rows_fit_into_the_terminal(
     width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last column is broken, or each row is written by itself; nothing is lost."""
     monkeypatch.setattr(table, "terminal_width", lambda: width)
     print_rows(*ROWS)
     out = capsys.readouterr().out

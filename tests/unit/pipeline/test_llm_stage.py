@@ -83,7 +83,6 @@ def test_rows_carry_what_made_them() -> None:
 
 
 def test_one_bad_answer_is_one_failure_row() -> None:
-    """Three samples, then a row that says where, why, and what the last answer was."""
     one = RECORDS.filter(id="r2").with_columns(summary_b=pl.lit("It is warm. It is big."))
 
     def answer(request: Request) -> str:

@@ -12,12 +12,7 @@ import pytest
 from claimscore.console.result import print_result
 from claimscore.metrics import catalogue, load_metric
 from claimscore.pipeline import scoring
-from claimscore.pipeline.scoring import (
-    chunk_groups,
-    failed,
-    score_run,
-    truncations,
-)
+from claimscore.pipeline.scoring import chunk_groups, failed, score_run, truncations
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import RunningMean
 from claimscore.tables import CLAIMS, FAILURES, NLI
@@ -68,7 +63,6 @@ def test_groups_hold_so_many_records_and_rows(
 def test_scores_are_the_same_in_any_groups(
     seven: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same bytes and the same summary, in the order of the input."""
     metrics = (load_metric("ds"), load_metric("caspr"))
     found = []
     for most in (1, 4096):
@@ -143,7 +137,6 @@ def test_the_verdict_is_said_in_words_and_no_bound_leaves_the_range(
 
 
 def test_failures_are_counted_by_stage_and_kind(run: RunDirectory) -> None:
-    """Each with the first message of the first id; a record counts once."""
     run.check_settings({"seed": 0})
     assert (failed(run), run.failures_by_kind()) == ((0, []), [])
     rows = [

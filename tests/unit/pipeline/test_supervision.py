@@ -86,7 +86,6 @@ def warned(*at: float) -> list[tuple[str, float]]:
 def test_a_standstill_is_told_and_ended(
     run: Run, limits: tuple[float, float], heard: list[tuple[str, float]]
 ) -> None:
-    """Again at each doubling of the time since the last change, and then the end, once."""
     assert run.watch(*limits) == heard
     is_ended = ("stop", run.clock.now) in heard
     assert is_ended is (run.heard[-1][0] != "watching")

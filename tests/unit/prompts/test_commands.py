@@ -16,12 +16,6 @@ from claimscore.prompts.folders import available_versions
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Any:
     """A function: what `claimscore prompts ...` prints, and on standard error, with its status."""

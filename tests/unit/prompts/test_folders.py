@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.prompts import (
-    available_versions,
-    load_prompt,
-    load_prompt_file,
-)
+from claimscore.prompts import available_versions, load_prompt, load_prompt_file
 from claimscore.prompts.files import line_of
 
 

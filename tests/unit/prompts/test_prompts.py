@@ -12,11 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, ParseError
-from claimscore.prompts import (
-    list_prompts,
-    load_prompt,
-    load_prompt_file,
-)
+from claimscore.prompts import list_prompts, load_prompt, load_prompt_file
 from claimscore.prompts.output import parse_answer
 
 DIGESTS = json.loads((Path(__file__).parent / "digests.json").read_text())

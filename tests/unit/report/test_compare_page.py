@@ -37,10 +37,7 @@ def test_a_section_a_run_and_its_records(tmp_path: Path):
 
 
 def test_runs_without_scores_say_so(tmp_path: Path):
-    runs = [
-        write_run(tmp_path / "a", ["1"], {"ds": [1.0]}),
-        write_run(tmp_path / "b", ["1"]),
-    ]
+    runs = [write_run(tmp_path / "a", ["1"], {"ds": [1.0]}), write_run(tmp_path / "b", ["1"])]
     found = page(tmp_path, runs)
     assert "The runs share no metric." in found.text
     assert "it has no scores yet" in found.text

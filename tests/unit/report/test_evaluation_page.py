@@ -18,17 +18,9 @@ from claimscore.cli import main
 from claimscore.evaluation.correlations import CorrelateConfig, correlate
 from claimscore.evaluation.summac_benchmark import SummacConfig, summac_benchmark
 from claimscore.report import write_report
-from claimscore.report.evaluation.benchmark_pages import (
-    write_correlate_page,
-    write_summac_page,
-)
+from claimscore.report.evaluation.benchmark_pages import write_correlate_page, write_summac_page
 from claimscore.report.evaluation.evaluation_page import run_link, run_signatures
-from tests.support.evaluation_pages import (
-    COMMAND,
-    PAGES,
-    caspr_page,
-    grid_page,
-)
+from tests.support.evaluation_pages import COMMAND, PAGES, caspr_page, grid_page
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl, write_run
 from tests.support.report_pages import Page
@@ -66,7 +58,6 @@ def run_page(folder: Path, name: str) -> Path:
 
 @pytest.mark.parametrize("make", [*PAGES, pytest.param(run_page, id="run")])
 def test_a_page_is_complete_and_the_same_each_time(make: MakePage, tmp_path: Path) -> None:
-    """Nothing is loaded, only our script runs, and every name leads somewhere."""
     page, source = read(make(tmp_path, "plain"))
     assert read(make(tmp_path, "plain"))[1] == source
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]

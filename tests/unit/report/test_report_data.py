@@ -212,7 +212,6 @@ def test_own_columns_are_there_to_draw_and_to_group_by() -> None:
 
 
 def test_groups_count_every_record(made_up: MakeUp) -> None:
-    """Means and intervals by a column of few texts, over the whole run and not the capped list."""
     tables = made_up(90, max_details=3)
     (found,) = group_tables(tables, ["caspr", "ds"])
     assert (found.column, found.sizes) == ("system", {f"system {i}": 30 for i in range(3)})

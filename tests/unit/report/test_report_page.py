@@ -207,7 +207,6 @@ def test_lone_surrogates_do_not_stop_the_report(made_up: MakeUp, tmp_path: Path)
 
 
 def test_each_metric_can_be_cited(made_up: MakeUp, tmp_path: Path) -> None:
-    """Signature and BibTeX of every metric, and each entry once in all of them together."""
     page, source = read(made_up(2), tmp_path)
     assert page.text.count("@misc{ananthamurugan2024caspr,") == 3  # caspr, bs-inverse, all
     assert page.text.count("@inproceedings{zhang2020bertscore,") == 2

@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders import batching
-from claimscore.pipeline.encoders.batching import (
-    BatchPlan,
-    BatchRunner,
-    longest_first,
-    next_batch,
-)
+from claimscore.pipeline.encoders.batching import BatchPlan, BatchRunner, longest_first, next_batch
 from claimscore.pipeline.encoders.distinct import distinct
 from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from claimscore.pipeline.encoders.throughput import GIVEN, LOWERED

@@ -14,13 +14,7 @@ import torch
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.embedder import (
-    LAYOUT_FILES,
-    PLAIN,
-    POOLINGS,
-    load,
-    normalised,
-)
+from claimscore.pipeline.encoders.embedder import LAYOUT_FILES, PLAIN, POOLINGS, load, normalised
 from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from tests.support.embedded_models import needs_backbone

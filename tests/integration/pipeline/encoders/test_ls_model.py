@@ -51,7 +51,6 @@ def golden_cases() -> list[dict]:
 
 @pytest.mark.parametrize("budget", [1, 4096])
 def test_golden_in_batches(golden_cases: list[dict], tmp_path: Path, budget: int) -> None:
-    """Batches and padding to the longest change nothing; what was cut is told."""
     model = model_at(golden_checkpoint(tmp_path / "golden"), batch_tokens=budget)
     cases = [case for case in golden_cases if case["summary"]]
     numbers = model.score([(case["article"], case["summary"]) for case in cases])

@@ -48,7 +48,6 @@ def test_counts_are_those_of_the_authors_program(
 
 @pytest.mark.parametrize("family", ["roberta", "deberta-v2"])
 def test_other_tokenizers_mask_whole_words(tiny: Folders, family: str) -> None:
-    """Counts do not depend on the batch, and something is masked."""
     model = load(tiny(family, "masked"))
     together = model.help_counts([SOURCE] * 3, SUMMARIES)
     alone = [model.help_counts([SOURCE], [text])[0].tolist() for text in SUMMARIES]

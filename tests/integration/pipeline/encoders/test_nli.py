@@ -42,7 +42,6 @@ def one_by_one(folder: Path, pairs: list[tuple[str, str]]) -> NDArray[np.float32
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_batches_equal_the_stock_model_on_one_pair_at_a_time(tiny: Folders, family: str) -> None:
-    """Sorting, padding and joining texts change no probability, in any model family."""
     folder = tiny(family, "nli")
     pairs = [*PAIRS, (LONG, TEXTS[0]), (TEXTS[0], LONG), (LONG, LONG), ("", TEXTS[0])]
     expected = one_by_one(folder, pairs)

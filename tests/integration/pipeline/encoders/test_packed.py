@@ -11,13 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoTokenizer,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import AutoConfig, AutoModel, AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from claimscore.pipeline.encoders import packed as products
 from claimscore.pipeline.encoders.backbone import encoder_backbone

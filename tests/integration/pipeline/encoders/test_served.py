@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from claimscore.config import EncoderConfig
 from claimscore.errors import AuthenticationError, ConfigError, QuotaError, UnknownModelError
 from claimscore.pipeline.encoders import load_model
-from tests.support.served_models import (
-    PAIRS,
-    TEXTS,
-    assert_right,
-    classifier,
-    embedder,
-    make_hasty,
-)
+from tests.support.served_models import PAIRS, TEXTS, assert_right, classifier, embedder, make_hasty
 from tests.support.tei_server import DIMENSIONS, SHA, Tei, probabilities, serving
 
 KEY = "sk-a-key-that-nobody-may-see"

@@ -73,7 +73,6 @@ def test_what_passes_leaves_no_trace(server: Tei, faults: list[Any]) -> None:
 
 @pytest.mark.parametrize("wrong", list(WRONG.values()), ids=list(WRONG))
 def test_a_wrong_answer_is_asked_again_and_then_refused(server: Tei, wrong: Any) -> None:
-    """Once: no trace. Always: no score."""
     model = classifier(server)
     server.faults.append(wrong)
     assert_right(model.classify(PAIRS), PAIRS)
@@ -88,7 +87,6 @@ def test_a_wrong_answer_is_asked_again_and_then_refused(server: Tei, wrong: Any)
     ("word", "kind"), [("POISON", "refused"), ("HEAVY", "refused"), ("BROKEN", "server_error")]
 )
 def test_refused_pairs_are_named(server: Tei, word: str, kind: str) -> None:
-    """All that are refused for one reason, wherever they stand."""
     model = classifier(server)
     bad = (f"It is {word}.", "Indeed.")
     pairs = [*PAIRS[:5], bad, *PAIRS[5:20], (f"{word} again", "x"), *PAIRS[20:], bad]
@@ -101,7 +99,6 @@ def test_refused_pairs_are_named(server: Tei, word: str, kind: str) -> None:
 
 
 def test_a_smaller_batch_size_after_a_restart_is_found(server: Tei) -> None:
-    """A batch that is refused is halved."""
     model = classifier(server)
     server.info["max_client_batch_size"] = 1
     assert_right(model.classify(PAIRS), PAIRS)

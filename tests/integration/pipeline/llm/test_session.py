@@ -81,9 +81,6 @@ async def test_how_a_server_wants_to_be_asked_is_remembered(tmp_path: Path) -> N
         assert server.bodies[-1]["response_format"] == {"type": "json_object"}
 
 
-# -- several servers
-
-
 async def test_without_an_engine_they_take_turns() -> None:
     with FakeServer(answer=text_answer("a")) as one, FakeServer(answer=text_answer("b")) as two:
         provider = load_provider(config(one, two))

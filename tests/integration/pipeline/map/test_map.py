@@ -233,7 +233,6 @@ class TestTypes:
     @pytest.mark.parametrize("chunk_rows", [1, 2, 1000])
     @pytest.mark.parametrize("as_file", [True, False], ids=["parquet", "frame"])
     def test_every_type_of_parquet(self, tmp_path: Path, as_file: bool, chunk_rows: int) -> None:
-        """Types and values, in a file and in memory, however they are cut."""
         table = every_type()
         table.write_parquet(tmp_path / "in.parquet")
         given = tmp_path / "in.parquet" if as_file else table
@@ -283,7 +282,6 @@ class TestFailures:
     """Rows without an answer."""
 
     def test_nulls_and_refusals(self, tmp_path: Path) -> None:
-        """An error beside the row, a line in the failures file, no request for a null."""
         provider = FakeProvider(say)
         frame = pl.DataFrame({"text": ["a", None, "bad", "b"], "k": [1, 2, 3, 4]})
         result = run_map(tmp_path, frame, provider=provider, chunk_rows=3)
@@ -422,7 +420,6 @@ class TestRefused:
     def test_other_settings_for_the_same_file(
         self, tmp_path: Path, change: str, message: str, stopped: bool
     ) -> None:
-        """The difference is shown; what was there stays and can be taken up again."""
         frame = rows(6)
         options: dict[str, Any] = {"chunk_rows": 2}
         if stopped:

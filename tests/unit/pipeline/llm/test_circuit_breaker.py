@@ -45,18 +45,6 @@ def test_patience_ends_for_a_group_when_none_of_it_has_answered() -> None:
         fail(first, "key", probe=True)
 
 
-def test_a_probe_may_be_begun_without_waiting() -> None:
-    clock = VirtualClock()
-    breaker = opened(clock)
-    assert breaker.probe_in_s == pytest.approx(0.5)
-    clock.now = 1
-    assert breaker.probe_in_s == 0
-    breaker.begin_probe()
-    assert breaker.probe_in_s == float("inf")
-    breaker.end_probe()
-    assert breaker.probe_in_s == 0
-
-
 @pytest.mark.parametrize(
     ("keys", "facts", "counted", "opens"),
     [
@@ -73,14 +61,6 @@ def test_what_opens_it_and_what_counts_against_a_request(
     breaker = closed(VirtualClock())
     assert [fail(breaker, key, **facts) for key in keys] == counted
     assert breaker.is_open is opens
-
-
-def test_failures_between_answers_are_no_outage() -> None:
-    breaker = closed(VirtualClock())
-    for number in range(100):
-        assert fail(breaker, f"key {number}")
-        breaker.answered()
-    assert not breaker.is_open
 
 
 def test_an_answer_closes_it_and_tells_how_long_it_was_open() -> None:

@@ -87,13 +87,6 @@ async def test_nothing_is_asked_twice_on_a_rerun(tmp_path: Path) -> None:
     assert engine.stats.hits == 2
 
 
-async def test_equal_requests_of_one_call_are_sent_once() -> None:
-    provider = FakeProvider()
-    outcomes, _ = await asked(provider, *["a"] * 10)
-    assert values(outcomes) == ["a/0"] * 10
-    assert len(provider.asked) == 1
-
-
 async def test_equal_requests_of_several_calls_are_sent_once() -> None:
     gate = Gate()
     provider = FakeProvider(gate)
@@ -393,17 +386,3 @@ async def test_it_says_when_it_runs_short() -> None:
         gate.open.set()
     assert len(short) == 3
     assert all(4 <= asked <= 6 for asked in short[1:])
-
-
-async def test_what_is_stored_stopped_or_cancelled_is_not_left_to_be_begun() -> None:
-    gate = Gate()
-    async with make(FakeProvider(gate), max_concurrency=1) as engine:
-        with anyio.move_on_after(0.01):
-            await engine.answer_all(ask(engine, *"abcd"), text)
-        with anyio.fail_after(5):
-            await engine.runs_short()
-        gate.open.set()
-        await engine.answer_all(ask(engine, *"abcd"), text)
-        await engine.answer_all(ask(engine, *"abcd"), text)
-        with anyio.fail_after(5):
-            await engine.runs_short()

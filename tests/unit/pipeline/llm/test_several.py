@@ -38,15 +38,6 @@ def test_one_server_is_what_it_always_was(given: Any) -> None:
     assert provider.namespace == provider.base_url == A
 
 
-def test_one_address_is_kept_as_text_and_several_as_a_tuple() -> None:
-    assert [LLMConfig(base_url=given).base_url for given in (None, (), "", A, [A], [A, B, A])] == [
-        *(None, None, None, A, A),
-        (A, B),
-    ]
-    assert LLMConfig(base_url=[A, B]).base_urls == (A, B)
-    assert LLMConfig().base_urls == ()
-
-
 @pytest.mark.parametrize("separator", [",", ", ", ";", " "])
 def test_a_list_in_one_text_is_refused_and_not_quoted(
     separator: str, monkeypatch: pytest.MonkeyPatch
@@ -63,11 +54,6 @@ def test_a_list_in_one_text_is_refused_and_not_quoted(
 def test_an_empty_address_among_others_is_refused() -> None:
     with pytest.raises(ConfigError, match="empty"):
         config(A, "")
-
-
-def test_a_batch_is_one_servers() -> None:
-    with pytest.raises(ConfigError, match="give --base-url once"):
-        load_provider(config(A, B, model="openai-batch:m"))
 
 
 def test_a_key_goes_to_none_of_them_where_one_is_not_safe(monkeypatch: pytest.MonkeyPatch) -> None:

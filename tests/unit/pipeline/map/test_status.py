@@ -72,7 +72,6 @@ def test_a_finished_map(tmp_path: Path, cli: Command) -> None:
 
 
 def test_a_map_at_work(tmp_path: Path, cli: Command) -> None:
-    """Another terminal sees what it does, until the last answer is there."""
     seen: list[Any] = []
     looked = anyio.Event()
     note = tmp_path / "out.parquet.parts" / ".state" / "now.json"

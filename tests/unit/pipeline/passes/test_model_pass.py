@@ -111,13 +111,6 @@ def counted(kind: str, records: pl.DataFrame, **tables: pl.DataFrame) -> tuple[i
     return count_items(*given), count_tokens(*given)
 
 
-def test_nli_is_every_pair_in_both_directions() -> None:
-    first, second = ([f"{i}{TEN[1:]}" for i in numbers] for numbers in (range(2), range(2, 5)))
-    assert counted("nli", RECORDS, claims=claims(r1_a=first, r1_b=second)) == (12, 12 * 20)
-    many = claims(**{f"r{i}_{side}": [TEN] for i in range(1, 6) for side in "ab"})
-    assert counted("nli", RECORDS, claims=many) == (10, 20)
-
-
 @pytest.mark.parametrize(
     ("kind", "items", "tokens"),
     [

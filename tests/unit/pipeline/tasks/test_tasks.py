@@ -38,7 +38,6 @@ def given(*sides: str, **tables: pl.DataFrame) -> TaskInput:
 
 
 def test_texts_come_record_by_record_and_side_by_side() -> None:
-    """A missing text has no entry; an empty one has, so that a metric can say why."""
     pairs = pl.DataFrame({"id": ["r1", "r2"], "summary_a": ["x", ""], "summary_b": ["y", None]})
     assert side_texts(pairs, ("a", "b")) == [("r1", "a", "x"), ("r1", "b", "y"), ("r2", "a", "")]
 
@@ -63,7 +62,6 @@ def test_the_sides_that_can_be_asked_about(columns: list[str], expected: dict[st
 
 @pytest.mark.parametrize("task", ["decompose", "paraphrase"])
 def test_a_sentence_or_a_whole_text_is_asked_about(task: str) -> None:
-    """Each with its position and the whole text; a blank text asks nothing."""
     texts = [SideText("r1", "a", "It is warm. It is loud."), SideText("r2", "a", " \n")]
     whole = Unit("r1", "a", texts[0].text, texts[0].text)
     assert TASKS[task].units(TaskInput(texts, "summary", {})) == [whole]

@@ -64,7 +64,6 @@ def test_each_claim_is_asked_about_each_text_window_by_window() -> None:
 
 @given(text=st.text(alphabet="ab. \n漢é。", max_size=80), most_bytes=st.integers(4, 30))
 def test_windows_hold_all_of_a_text(text: str, most_bytes: int) -> None:
-    """In order, none too long, none blank, and nothing but white space between them."""
     found = [window for _, window in windows(text, most_bytes)]
     assert all(0 < len(window.encode()) <= most_bytes for window in found)
     assert "".join("".join(found).split()) == "".join(text.split())
@@ -119,7 +118,6 @@ def answered(verdict: str, evidence: str, **probabilities: float) -> dict[str, A
 def test_the_probability_is_that_of_the_verdict(
     answer: dict[str, Any], support: float, contradiction: float
 ) -> None:
-    """Among the verdicts, by the token that begins it; 1 and 0 without log-probabilities."""
     (row,) = VERIFY.rows(units("summary")[0], answer)
     assert row["probability"] == pytest.approx(support)
     assert row["contradiction"] == pytest.approx(contradiction)

@@ -33,7 +33,6 @@ def provider_of(family: str, server: FakeServer) -> Provider:
 async def test_the_same_question_has_the_same_answer(
     family: str, server: FakeServer, tmp_path: Path
 ) -> None:
-    """One `complete` is one answer, complete, of the model that was named."""
     provider = provider_of(family, server)
     prompt = load_prompt("decompose", "v1")
     request = Request(

@@ -20,7 +20,6 @@ KEY = "sk-proj-abcdefghijklmnop"
 
 
 async def test_faults_of_a_real_server_lose_nothing():
-    """500, 429, a reset, broken and cut-off bodies: each request is answered in the end."""
     script = {2: "500", 4: "429:0.01", 6: "reset", 8: "malformed", 10: "truncated"}
 
     async def no_sleep(seconds: float) -> None:
@@ -43,7 +42,6 @@ async def test_faults_of_a_real_server_lose_nothing():
 
 
 async def test_a_server_without_a_key_works_without_one():
-    """No Authorization header at all."""
     with FakeServer(answer=text_answer("fine")) as server:
         provider = OpenAIProvider("m", base_url=server.base_url)
         got = await provider.complete(REQUEST)

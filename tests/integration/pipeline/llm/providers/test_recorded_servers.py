@@ -76,7 +76,6 @@ def test_what_a_map_says(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In front of a server that answers every request so: the answers, or one line and why."""
     (tmp_path / "so.toml").write_text(PROMPT + OUTPUT)
     pl.DataFrame({"text": [f"It rained {n} times." for n in range(12)]}).write_csv(
         tmp_path / "t.csv"
@@ -94,11 +93,7 @@ def test_what_a_map_says(
 
 @pytest.mark.parametrize(
     ("what", "status", "said"),
-    [
-        ("answer", 0, "32 numbers"),
-        ("wrong key", 2, "401"),
-        ("empty", 2, "422"),
-    ],
+    [("answer", 0, "32 numbers"), ("wrong key", 2, "401"), ("empty", 2, "422")],
 )
 def test_what_is_said_of_a_server_of_embeddings(
     what: str, status: int, said: str, cli: Command

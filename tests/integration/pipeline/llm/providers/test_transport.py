@@ -255,7 +255,6 @@ async def test_what_breaks_is_named_and_not_sent_again(handler: Handler, kind: s
     ],
 )
 async def test_a_refusal_is_heard_though_its_body_is_broken(handler: Handler):
-    """Its status and headers say enough."""
     async with serving(handler) as server, connected(server) as direct:
         reply = await post(direct)
         assert (reply.status, reply.headers["retry-after"]) == (429, "7")

@@ -105,9 +105,6 @@ def test_refusals_that_come_as_late_as_answers_are_waited_for():
     assert client.refused_share <= 0.03
 
 
-# -- no limit at all
-
-
 def test_an_unlimited_server_is_at_full_speed_at_once():
     server = SimulatedServer(latency_s=0.05)
     client = simulate(server, until=2)
@@ -121,10 +118,7 @@ def test_isolated_refusals_hardly_slow_a_run(concurrency: int, retry_after_s: fl
 
     def wall_s(isolated: float, seed: int) -> float:
         server = SimulatedServer(
-            latency_s=0.3,
-            isolated=isolated,
-            isolated_retry_after_s=retry_after_s,
-            seed=seed,
+            latency_s=0.3, isolated=isolated, isolated_retry_after_s=retry_after_s, seed=seed
         )
         return simulate(server, n, concurrency=concurrency, n_workers=4 * concurrency).done[-1]
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from claimscore.errors import QuotaError, RejectedError, TransientError, UnknownModelError
-from claimscore.pipeline.llm.batch_jobs.client import BatchClient, is_queue_full, request_line
+from claimscore.pipeline.llm.batch_jobs.client import BatchClient, request_line
 from claimscore.pipeline.llm.providers.openai import OpenAIServer
 from claimscore.pipeline.llm.providers.schema import Dialect, chat_body
-from claimscore.types import Completion, Message, OutputSchema, Request, Usage
+from claimscore.types import Message, OutputSchema, Request
 
 CLIENT = BatchClient(OpenAIServer("https://x/v1", "secret-key"), "m", timeout_s=1.0)
 
@@ -34,17 +34,6 @@ def test_a_request_is_one_line(text: str):
         assert next(iter(value.items())) == ("custom_id", "0" * 64)
         if text != "\ud800":
             assert value["body"] == chat_body(request, dialect)
-
-
-def test_an_answer_is_read_like_an_online_one_and_without_the_key():
-    body = {
-        "model": "secret-key",
-        "choices": [{"message": {"content": "a secret-key"}, "finish_reason": "length"}],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 2},
-    }
-    result = CLIENT.read_line(line(response={"status_code": 200, "body": body}, error=None))
-    assert result.key == "k"
-    assert result.outcome == Completion("a [key]", "[key]", "length", Usage(3, 2))
 
 
 @pytest.mark.parametrize(
@@ -72,24 +61,3 @@ def test_what_is_no_answer(response: Any, error: Any, expected: type[Exception],
     result = CLIENT.read_line(line(response=response, error=error))
     assert type(result.outcome) is expected
     assert words in str(result.outcome)
-
-
-@pytest.mark.parametrize("broken", [b"{", b"[]", b'{"custom_id": 3}', b"\xff\xfe"])
-def test_a_broken_line_is_a_broken_file(broken: bytes):
-    """It is fetched again, not taken for a request that was not answered."""
-    with pytest.raises(TransientError):
-        CLIENT.read_line(broken)
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("token_limit_exceeded", True),
-        ("Enqueued token limit reached for m", True),
-        ("too_many_tasks", True),
-        ("This model's maximum context length is 8192 tokens", False),
-        ("invalid_json_line", False),
-    ],
-)
-def test_a_full_queue_is_recognised(words: str, expected: bool):
-    assert is_queue_full(words) is expected

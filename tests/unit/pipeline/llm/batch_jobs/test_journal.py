@@ -61,19 +61,6 @@ def test_steps_are_read_as_they_were_written(journal: JobJournal):
     assert other.keys(record.uuid) == [key(0), key(1), key(2)]
 
 
-@pytest.mark.parametrize(("max_bytes", "n_taken"), [(10**6, 3), (250, 2), (100, 1)])
-def test_only_as_many_as_fit_are_taken(journal: JobJournal, max_bytes: int, n_taken: int):
-    record = prepare(journal, 3, max_bytes)
-    assert record.n_requests == len(journal.keys(record.uuid)) == n_taken
-    assert journal.requests(record.uuid).stat().st_size <= max_bytes
-
-
-def test_where_not_even_one_fits_nothing_is_left(journal: JobJournal):
-    lines = [(key(0), b"x" * 11)]
-    assert journal.prepare(lines, model="m", dialect={}, max_bytes=10) is None
-    assert files(journal) == set()
-
-
 def test_a_job_that_is_removed_is_gone(journal: JobJournal):
     name = note(journal).uuid
     journal.remove(name)

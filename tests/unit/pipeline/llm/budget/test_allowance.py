@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 
 from claimscore.errors import BudgetError, StoppedEarly
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
-from claimscore.pipeline.llm.budget.ledger import (
-    Allowance,
-    Ledger,
-    Spent,
-    parse_spent,
-    read_spent,
-)
+from claimscore.pipeline.llm.budget.ledger import Allowance, Ledger, Spent, parse_spent, read_spent
 from claimscore.types import Usage
 from tests.unit.pipeline.llm.budget.test_cap import MOST, MOST_USD, PRICE, TOKEN, request
 

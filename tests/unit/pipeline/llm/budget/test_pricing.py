@@ -28,11 +28,6 @@ OPENAI = "https://api.openai.com/v1"
 OWN = {"input_price": 1.0, "output_price": 3.0}
 
 
-@pytest.fixture(autouse=True)
-def no_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-
-
 def config(model: str, **settings: Any) -> LLMConfig:
     return LLMConfig(model=model, **settings)
 
@@ -45,9 +40,6 @@ def known(model: str, **settings: Any) -> Price:
 
 def usd(price: Price, prompt: int, completion: int, cached: int = 0) -> float:
     return price.cost(prompt, completion, cached) / PICO
-
-
-# -- whose price
 
 
 @pytest.mark.parametrize("model", ["openai:gpt-5-mini", "openai-batch:gpt-5-mini", "openai:mine"])
@@ -128,7 +120,6 @@ def test_half_price_does_not_halve_what_is_cached() -> None:
 def test_a_name_has_a_price_at_the_address_of_its_company_alone(
     url: str, model: str, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However the address is given."""
     llm = f"openai:{model}"
     assert (find_price(config(llm), url) is not None) is is_known
     assert (find_price(config(llm, base_url=url)) is not None) is is_known
@@ -208,9 +199,6 @@ def test_the_highest_price_that_may_hold_is_taken(
     price = known(llm)
     assert {n: price.cost(n, 1) / MTOK for n in costs} == costs
     assert {n: price.most(n, 1) / MTOK for n in costs} == costs
-
-
-# -- whole picodollars: sums are exact
 
 
 @pytest.mark.parametrize(

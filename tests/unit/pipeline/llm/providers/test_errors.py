@@ -22,8 +22,6 @@ from claimscore.errors import (
 from claimscore.pipeline.llm.providers.errors import probable_cause, read_refusal, translate_error
 from claimscore.types import LimitState, RateLimits
 
-KEY = "sk-proj-abcdefghijklmnop"
-
 
 def read(
     status: int, body: object = b"", headers: dict[str, str] | None = None, key: str | None = None
@@ -223,18 +221,7 @@ def test_a_redirect_names_the_target():
     ids=lambda value: str(value)[:40],
 )
 def test_a_server_is_quoted_in_one_clean_line(body: object, message: str):
-    """Whatever form it says it in; nothing that a terminal would obey."""
     assert str(read(400, body)) == f"https://x/v1: HTTP 400: {message}"
-
-
-@pytest.mark.parametrize("status", [302, 400, 402, 403, 404, 429, 500])
-@pytest.mark.parametrize("key", [KEY, "0123-of-a-local-server"])
-def test_no_part_of_a_key_is_quoted(status: int, key: str):
-    """Whole, shortened, or another one."""
-    said = f"bad key {key} (sk-proj-****mnop), Bearer {key}, or Bearer other-secret"
-    error = read(status, openai(said, param=key), {"location": f"https://b/{key}"}, key=key)
-    for secret in (key, "mnop", "other-secret"):
-        assert secret not in str(error)
 
 
 NAMES = ["error", "message", "detail", "msg", "loc", "code", "type", "metadata"]
@@ -254,14 +241,12 @@ JSON_VALUES = st.recursive(
     said=st.text(max_size=40),
 )
 def test_every_refusal_is_some_error(status: int, body: bytes, said: str):
-    """No body, however odd, is more than one of our errors."""
     for data in (body, json.dumps(openai(said)).encode()):
         assert isinstance(read(status, data, {"retry-after": said}), ClaimscoreError)
 
 
 @pytest.mark.parametrize("n_levels", [100, 900, 980, 3000, 100_000])
 def test_nesting_without_end_is_no_harm(n_levels: int):
-    """Neither where JSON gives up nor a little before."""
     for opening, closing in ((b"[", b"]"), (b'{"error":', b"}")):
         body = opening * n_levels + b"1" + closing * n_levels
         assert isinstance(read(400, body), RejectedError)
