@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -161,8 +162,11 @@ def _next_steps(summary: Mapping[str, Any], out: str) -> Facts:
     if summary["records"]["failed"]:
         steps.append("the same command with --retry-failed tries the failed records again")
     if worst := next((row["worst"] for row in summary["metrics"].values() if row["worst"]), None):
-        address = f"report.html#record-{quote(worst[0]['id'])}"
-        steps.append(f"open {address} in a browser: the claims of that record and their evidence")
+        record = worst[0]["id"]
+        steps.append(
+            f"open report.html#record-{quote(record)} in a browser: its claims and their evidence"
+        )
+        steps.append(f"claimscore status {out} --record {plain(shlex.quote(record))} prints them")
         steps.append(
             f"claimscore compare {out} OTHER_RUN says what another prompt or model changes"
         )

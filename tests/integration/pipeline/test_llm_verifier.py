@@ -79,6 +79,11 @@ def test_a_language_model_verifies_claims(tmp_path: Path, cli: Command) -> None:
     ]
     assert rows["probability"].to_list() == pytest.approx([1, 0.25, 0.25, 1, 0.25, 0.25])
     assert rows["evidence_index"].to_list() == [0, None, None, 2, None, None]
+    shown = " ".join(cli("status", out, "--record", "one").out.split())
+    assert f"claim of summary {CLEAN} supported (support 1.00): {CLEAN} claim of" in shown
+    assert f"claim of summary {WARM} contradicted (support 0.25) claim of" in shown
+    refused = cli("status", out, "--record", "three")
+    assert (refused.status, "no record 'three'" in refused.err) == (2, True)
     assert rows.select("verifier", "prompt", "prompt_version").unique().row(0) == (
         *("llm", "verify", "v1"),
     )
