@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.pipeline.encoders.packed import Layer, LayerParts, PackedBackbone
+from claimscore.pipeline.encoders.packed_families import BERT_PARTS, linear_of
 
 
 def packed_bert(
@@ -32,56 +33,38 @@ def packed_bert(
     ``settings`` is the content of its ``config.json``; fewer ``num_hidden_layers`` than there are
     weights for are the lower ones. ``dtype`` is that of the products.
     """
+    eps, heads = float(settings["layer_norm_eps"]), int(settings["num_attention_heads"])
     weights = {name: part.to(device, torch.float32) for name, part in weights.items()}
+    paths = {field: path for field, path in BERT_PARTS.items() if field != "activation"}
+    norms = paths.pop("norms").split("+")
+
+    def linear(name: str) -> nn.Linear:
+        return linear_of(weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+    def normed(name: str) -> nn.LayerNorm:
+        found = nn.LayerNorm(len(weights[f"{name}.bias"]), eps=eps, device="meta")
+        found.weight = nn.Parameter(weights[f"{name}.weight"], requires_grad=False)
+        found.bias = nn.Parameter(weights[f"{name}.bias"], requires_grad=False)
+        return found
+
+    norm = normed("embeddings.LayerNorm")
     tables = {
-        f"{name}_ids": weights[f"embeddings.{part}_embeddings.weight"]
-        for name, part in (
-            ("input", "word"),
-            ("token_type", "token_type"),
-            ("position", "position"),
-        )
+        f"{of}_ids": weights[f"embeddings.{part}_embeddings.weight"]
+        for of, part in (("input", "word"), ("token_type",) * 2, ("position",) * 2)
     }
-    eps = float(settings["layer_norm_eps"])
-    norm = _norm(weights, "embeddings.LayerNorm", eps)
 
     def embed(inputs: dict[str, Tensor]) -> Tensor:
         word, kind, place = (F.embedding(inputs[name][0], table) for name, table in tables.items())
         found: Tensor = norm(word + kind + place)
         return found
 
-    def parts(name: str) -> LayerParts:
-        return LayerParts(
-            query=_linear(weights, f"{name}.attention.self.query"),
-            key=_linear(weights, f"{name}.attention.self.key"),
-            value=_linear(weights, f"{name}.attention.self.value"),
-            attended=_linear(weights, f"{name}.attention.output.dense"),
-            inner=_linear(weights, f"{name}.intermediate.dense"),
-            outer=_linear(weights, f"{name}.output.dense"),
-            norms=(
-                _norm(weights, f"{name}.attention.output.LayerNorm", eps),
-                _norm(weights, f"{name}.output.LayerNorm", eps),
-            ),
-            heads=int(settings["num_attention_heads"]),
-        )
+    def layer(name: str) -> Layer:
+        parts = {field: linear(f"{name}.{path}") for field, path in paths.items()}
+        first, second = (normed(f"{name}.{path}") for path in norms)
+        return Layer(LayerParts(**parts, norms=(first, second), heads=heads), dtype)
 
-    n_layers = int(settings["num_hidden_layers"])
-    layers = [Layer(parts(f"encoder.layer.{i}"), dtype) for i in range(n_layers)]
+    layers = [layer(f"encoder.layer.{i}") for i in range(int(settings["num_hidden_layers"]))]
     return PackedBackbone(embed, layers, device=device, with_types=True)
-
-
-def _linear(weights: Mapping[str, Tensor], name: str) -> nn.Linear:
-    weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
-    linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-    linear.weight, linear.bias = nn.Parameter(weight, False), nn.Parameter(bias, False)
-    return linear
-
-
-def _norm(weights: Mapping[str, Tensor], name: str, eps: float) -> nn.LayerNorm:
-    weight = weights[f"{name}.weight"]
-    norm = nn.LayerNorm(weight.shape[0], eps=eps, device="meta")
-    norm.weight = nn.Parameter(weight, requires_grad=False)
-    norm.bias = nn.Parameter(weights[f"{name}.bias"], requires_grad=False)
-    return norm
 
 
 class WordPieces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -29,17 +29,40 @@ from claimscore.pipeline.encoders.token_rows import TokenBatch
 
 
 class Family(NamedTuple):
-    """``layers`` gives the parts of a model's layers in order, one that runs twice given twice;
-    ``encoder`` is the attribute of the model that holds them, ``embedded`` the path of what
-    follows the embeddings, ``norm`` that of the last norm; ``head`` gives the logits of a
-    classifier from one state for each row. ``fits`` says whether a config is what was tried."""
+    """Where a family of models keeps its parts, and how its tokens attend.
 
-    layers: Callable[[Any], list[LayerParts]]
-    head: Callable[[Any, Tensor], Tensor]
-    encoder: str = "encoder"
+    ``layers`` is the path of the layers within the model. ``parts`` are the paths of the fields of
+    `LayerParts` within a layer, those of norms with a plus between; several fields are equal parts
+    of one linear layer. ``attention`` makes that of a layer of a model. ``embedded`` is the path of
+    what follows the embeddings, ``norm`` that of the last norm. ``head`` gives the logits of a
+    classifier from one state for each row. ``fits`` says whether a config is what was tried.
+    """
+
+    parts: Mapping[str, str]
+    head: Callable[[Any, Tensor], Any]
+    layers: str = "encoder.layer"
+    attention: Callable[[Any, Any], Attention] = lambda model, layer: attend
     embedded: str | None = None
     norm: str | None = None
+    normed_sum: bool = True
     fits: Callable[[Any], bool] = lambda config: True
+
+    def layer_parts(self, model: Any, layer: Any) -> LayerParts:
+        """The parts of a layer of transformers' model."""
+        config, found = model.config, dict[str, Any]()
+        for names, path in self.parts.items():
+            fields, part = names.split(), attrgetter(*path.split("+"))(layer)
+            parts = _split(part, len(fields)) if len(fields) > 1 else [part]
+            found.update(zip(fields, parts, strict=True))
+        acts = (getattr(config, name, None) for name in _ACTIVATIONS)
+        found["activation"] = _gelu_or(next(filter(None, acts)), found["activation"])
+        attention = self.attention(model, layer)
+        heads = config.num_attention_heads
+        return LayerParts(**found, heads=heads, attention=attention, normed_sum=self.normed_sum)
+
+
+#: The settings of transformers' configs that may name the activation.
+_ACTIVATIONS = ("hidden_act", "hidden_activation", "activation")
 
 
 def family_of(config: Any) -> Family | None:
@@ -75,10 +98,10 @@ def packed_backbone(
         found: Tensor = states if after is None else after(states)
         return found
 
-    made: dict[int, Layer] = {}
-    parts = family.layers(model)
-    layers = [made.setdefault(id(one), Layer(one, dtype)) for one in parts]
-    setattr(model, family.encoder, None)  # its weights are laid out anew
+    stock = _every_layer(model, family.layers)
+    made = {id(one): Layer(family.layer_parts(model, one), dtype) for one in stock}
+    layers = [made[id(one)] for one in stock]
+    setattr(model, family.layers.partition(".")[0], None)  # its weights are laid out anew
     places = getattr(embeddings, "position_embeddings", None)
     return PackedBackbone(
         embed,
@@ -101,7 +124,8 @@ def classifier_logits(model: Any, backbone: PackedBackbone) -> Callable[[TokenBa
             states = torch.segment_reduce(backbone.states(batch), "mean", lengths=lengths)
         else:
             states = backbone.first(batch)
-        return family.head(model, states)
+        found: Tensor = family.head(model, states)
+        return found
 
     return logits
 
@@ -113,6 +137,15 @@ def _find(model: Any, path: str | None) -> Any:
         return None
 
 
+def _every_layer(model: Any, path: str) -> list[Any]:
+    """The layers in order; ALBERT's, of which each runs several times, as often as they run."""
+    stock, n_groups = list(attrgetter(path)(model)), getattr(model.config, "num_hidden_groups", 0)
+    if not n_groups:
+        return stock
+    n = model.config.num_hidden_layers
+    return [one for i in range(n) for one in stock[int(i / (n / n_groups))].albert_layers]
+
+
 def _gelu_or(name: Any, module: Any) -> Callable[[Tensor], Tensor]:
     """An activation; GELU as the function that is computed within the product."""
     found: Callable[[Tensor], Tensor] = _GELUS.get(name, module)
@@ -121,91 +154,6 @@ def _gelu_or(name: Any, module: Any) -> Callable[[Tensor], Tensor]:
 
 #: By transformers' names of activations.
 _GELUS = {"gelu": F.gelu, "gelu_new": tanh_gelu, "gelu_pytorch_tanh": tanh_gelu}
-
-
-def _bert_layers(model: Any) -> list[LayerParts]:
-    return [
-        _feed_forward(
-            layer,
-            model.config.hidden_act,
-            query=layer.attention.self.query,
-            key=layer.attention.self.key,
-            value=layer.attention.self.value,
-            attended=layer.attention.output.dense,
-            norms=(layer.attention.output.LayerNorm, layer.output.LayerNorm),
-            heads=model.config.num_attention_heads,
-        )
-        for layer in model.encoder.layer
-    ]
-
-
-def _feed_forward(layer: Any, act: Any, **parts: Any) -> LayerParts:
-    """The parts of a layer whose feed-forward block is BERT's."""
-    return LayerParts(
-        inner=layer.intermediate.dense,
-        outer=layer.output.dense,
-        activation=_gelu_or(act, layer.intermediate.intermediate_act_fn),
-        **parts,
-    )
-
-
-def _albert_layers(model: Any) -> list[LayerParts]:
-    config, groups = model.config, model.encoder.albert_layer_groups
-    made = [
-        [
-            LayerParts(
-                query=layer.attention.query,
-                key=layer.attention.key,
-                value=layer.attention.value,
-                attended=layer.attention.dense,
-                inner=layer.ffn,
-                outer=layer.ffn_output,
-                norms=(layer.attention.LayerNorm, layer.full_layer_layer_norm),
-                heads=config.num_attention_heads,
-                activation=_gelu_or(config.hidden_act, layer.activation),
-            )
-            for layer in group.albert_layers
-        ]
-        for group in groups
-    ]
-    of_group = config.num_hidden_layers / config.num_hidden_groups
-    return [one for i in range(config.num_hidden_layers) for one in made[int(i / of_group)]]
-
-
-def _distilbert_layers(model: Any) -> list[LayerParts]:
-    return [
-        LayerParts(
-            query=layer.attention.q_lin,
-            key=layer.attention.k_lin,
-            value=layer.attention.v_lin,
-            attended=layer.attention.out_lin,
-            inner=layer.ffn.lin1,
-            outer=layer.ffn.lin2,
-            norms=(layer.sa_layer_norm, layer.output_layer_norm),
-            heads=model.config.n_heads,
-            activation=_gelu_or(model.config.activation, layer.ffn.activation),
-        )
-        for layer in model.transformer.layer
-    ]
-
-
-def _mpnet_layers(model: Any) -> list[LayerParts]:
-    encoder = model.encoder
-    attention = _Bucketed(encoder.relative_position_bucket, encoder.relative_attention_bias)
-    return [
-        _feed_forward(
-            layer,
-            model.config.hidden_act,
-            query=layer.attention.attn.q,
-            key=layer.attention.attn.k,
-            value=layer.attention.attn.v,
-            attended=layer.attention.attn.o,
-            norms=(layer.attention.LayerNorm, layer.output.LayerNorm),
-            heads=model.config.num_attention_heads,
-            attention=attention,
-        )
-        for layer in model.encoder.layer
-    ]
 
 
 class _Bucketed:
@@ -229,23 +177,6 @@ class _Bucketed:
         places = torch.arange(length, device=self._bias.weight.device)
         found: Tensor = self._bias(self._bucket(places[None, :] - places[:, None]))
         return found.permute(2, 0, 1).contiguous()
-
-
-def _deberta_layers(model: Any) -> list[LayerParts]:
-    return [
-        _feed_forward(
-            layer,
-            model.config.hidden_act,
-            query=layer.attention.self.query_proj,
-            key=layer.attention.self.key_proj,
-            value=layer.attention.self.value_proj,
-            attended=layer.attention.output.dense,
-            norms=(layer.attention.output.LayerNorm, layer.output.LayerNorm),
-            heads=model.config.num_attention_heads,
-            attention=_Disentangled(layer.attention.self, model.encoder.get_rel_embedding()),
-        )
-        for layer in model.encoder.layer
-    ]
 
 
 class _Disentangled:
@@ -311,44 +242,18 @@ class _Disentangled:
         return (found + self._span).clamp(0, 2 * self._span - 1)
 
 
-def _modernbert_layers(model: Any) -> list[LayerParts]:
-    config = model.config
-    found = []
-    for layer in model.layers:
-        query, key, value = _split(layer.attn.Wqkv, 3)
-        inner, gate = _split(layer.mlp.Wi, 2)
-        local = layer.attention_type == "sliding_attention"
-        found.append(
-            LayerParts(
-                query=query,
-                key=key,
-                value=value,
-                attended=layer.attn.Wo,
-                inner=inner,
-                outer=layer.mlp.Wo,
-                norms=(layer.attn_norm, layer.mlp_norm),
-                heads=config.num_attention_heads,
-                activation=_gelu_or(config.hidden_activation, layer.mlp.act),
-                attention=_Rotary(
-                    model.rotary_emb, layer.attention_type, config.sliding_window if local else None
-                ),
-                gate=gate,
-                normed_sum=False,
-            )
-        )
-    return found
-
-
 def _split(linear: nn.Linear, n: int) -> list[nn.Linear]:
     """The ``n`` equal parts of a layer that computes several at once; they share its memory."""
-    found = []
     biases = [None] * n if linear.bias is None else linear.bias.detach().chunk(n)
-    for weight, bias in zip(linear.weight.detach().chunk(n), biases, strict=True):
-        part = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-        part.weight = nn.Parameter(weight, requires_grad=False)
-        if bias is not None:
-            part.bias = nn.Parameter(bias, requires_grad=False)
-        found.append(part)
+    return list(map(linear_of, linear.weight.detach().chunk(n), biases))
+
+
+def linear_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """A linear layer of these tensors, which are not copied."""
+    found = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    found.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        found.bias = nn.Parameter(bias, requires_grad=False)
     return found
 
 
@@ -466,37 +371,6 @@ def packed_t5(
     return backbone, logits
 
 
-def _bert_head(model: Any, first: Tensor) -> Tensor:
-    logits: Tensor = model.classifier(model.bert.pooler(first.unsqueeze(1)))
-    return logits
-
-
-def _roberta_head(model: Any, first: Tensor) -> Tensor:
-    logits: Tensor = model.classifier(first.unsqueeze(1))
-    return logits
-
-
-def _albert_head(model: Any, first: Tensor) -> Tensor:
-    albert = model.albert
-    logits: Tensor = model.classifier(albert.pooler_activation(albert.pooler(first)))
-    return logits
-
-
-def _distilbert_head(model: Any, first: Tensor) -> Tensor:
-    logits: Tensor = model.classifier(F.relu(model.pre_classifier(first)))
-    return logits
-
-
-def _deberta_head(model: Any, first: Tensor) -> Tensor:
-    logits: Tensor = model.classifier(model.pooler(first.unsqueeze(1)))
-    return logits
-
-
-def _modernbert_head(model: Any, pooled: Tensor) -> Tensor:
-    logits: Tensor = model.classifier(model.head(pooled))
-    return logits
-
-
 def _is_disentangled(config: Any) -> bool:
     """DeBERTa-v2's largest models have a convolution besides, others may have no distances."""
     return bool(config.relative_attention) and not getattr(config, "conv_kernel_size", 0)
@@ -506,20 +380,90 @@ def _is_plainly_rotary(config: Any) -> bool:
     return all(kind["rope_type"] == "default" for kind in config.rope_parameters.values())
 
 
-_ROBERTA = Family(_bert_layers, _roberta_head)
+def _distances(model: Any, layer: Any) -> Attention:
+    encoder = model.encoder
+    return _Bucketed(encoder.relative_position_bucket, encoder.relative_attention_bias)
+
+
+def _disentangled(model: Any, layer: Any) -> Attention:
+    return _Disentangled(layer.attention.self, model.encoder.get_rel_embedding())
+
+
+def _rotary(model: Any, layer: Any) -> Attention:
+    kind = layer.attention_type
+    window = model.config.sliding_window if kind == "sliding_attention" else None
+    return _Rotary(model.rotary_emb, kind, window)
+
+
+def _paths(paths: str) -> dict[str, str]:
+    fields = ("query", "key", "value", "attended", "inner", "outer", "norms", "activation")
+    return dict(zip(fields, paths.split(), strict=True))
+
+
+#: BERT's parts, which most families have.
+BERT_PARTS = _paths(
+    "attention.self.query attention.self.key attention.self.value attention.output.dense "
+    "intermediate.dense output.dense attention.output.LayerNorm+output.LayerNorm "
+    "intermediate.intermediate_act_fn"
+)
+_ALBERT_PARTS = _paths(
+    "attention.query attention.key attention.value attention.dense ffn ffn_output "
+    "attention.LayerNorm+full_layer_layer_norm activation"
+)
+_DISTILBERT_PARTS = _paths(
+    "attention.q_lin attention.k_lin attention.v_lin attention.out_lin ffn.lin1 ffn.lin2 "
+    "sa_layer_norm+output_layer_norm ffn.activation"
+)
+_MPNET_PARTS = _paths(
+    "attention.attn.q attention.attn.k attention.attn.v attention.attn.o intermediate.dense "
+    "output.dense attention.LayerNorm+output.LayerNorm intermediate.intermediate_act_fn"
+)
+_DEBERTA_PARTS = BERT_PARTS | {
+    name: f"attention.self.{name}_proj" for name in ("query", "key", "value")
+}
+_MODERNBERT_PARTS = {
+    **{"query key value": "attn.Wqkv", "attended": "attn.Wo", "inner gate": "mlp.Wi"},
+    **{"outer": "mlp.Wo", "norms": "attn_norm+mlp_norm", "activation": "mlp.act"},
+}
+
+_ROBERTA = Family(BERT_PARTS, lambda model, first: model.classifier(first[:, None]))
 
 #: By transformers' ``model_type``.
 FAMILIES = {
-    "bert": Family(_bert_layers, _bert_head),
+    "bert": Family(
+        BERT_PARTS, lambda model, first: model.classifier(model.bert.pooler(first[:, None]))
+    ),
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
     "electra": _ROBERTA._replace(embedded="embeddings_project"),
-    "albert": Family(_albert_layers, _albert_head, embedded="encoder.embedding_hidden_mapping_in"),
-    "distilbert": Family(_distilbert_layers, _distilbert_head, encoder="transformer"),
-    "mpnet": Family(_mpnet_layers, _roberta_head),
-    "deberta-v2": Family(_deberta_layers, _deberta_head, fits=_is_disentangled),
+    "albert": Family(
+        _ALBERT_PARTS,
+        lambda model, first: model.classifier(
+            model.albert.pooler_activation(model.albert.pooler(first))
+        ),
+        layers="encoder.albert_layer_groups",
+        embedded="encoder.embedding_hidden_mapping_in",
+    ),
+    "distilbert": Family(
+        _DISTILBERT_PARTS,
+        lambda model, first: model.classifier(F.relu(model.pre_classifier(first))),
+        layers="transformer.layer",
+    ),
+    "mpnet": _ROBERTA._replace(parts=_MPNET_PARTS, attention=_distances),
+    "deberta-v2": Family(
+        _DEBERTA_PARTS,
+        lambda model, first: model.classifier(model.pooler(first[:, None])),
+        attention=_disentangled,
+        fits=_is_disentangled,
+    ),
     "modernbert": Family(
-        *(_modernbert_layers, _modernbert_head, "layers", None, "final_norm", _is_plainly_rotary)
+        _MODERNBERT_PARTS,
+        lambda model, pooled: model.classifier(model.head(pooled)),
+        layers="layers",
+        attention=_rotary,
+        norm="final_norm",
+        normed_sum=False,
+        fits=_is_plainly_rotary,
     ),
 }
