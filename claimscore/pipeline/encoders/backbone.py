@@ -6,8 +6,8 @@ on padded batches for all others. The states have no padding in either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -16,10 +16,12 @@ from torch import Tensor
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.batching import BatchRunner, pad
+from claimscore.pipeline.encoders.distinct import Distinct, distinct
 from claimscore.pipeline.encoders.packed_families import family_of, packed_backbone
-from claimscore.pipeline.encoders.protocols import ModelInfo
+from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.throughput import Metered, TokenBudget
-from claimscore.pipeline.encoders.token_rows import TokenBatch
+from claimscore.pipeline.encoders.token_rows import TokenBatch, TokenRows
+from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare
 
 
 class Backbone(Protocol):
@@ -158,11 +160,35 @@ def row_sums(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
     return sums
 
 
-class BatchedModel(Metered):
-    """A model on one device whose rows go through it in batches, and what of that is told."""
+class LoadedEncoder(NamedTuple):
+    """An encoder in memory as it runs: packed where its family can be, else padded.
+
+    ``limit`` is how many tokens it can read, the special ones included.
+    """
 
     info: ModelInfo
-    _runner: BatchRunner
+    backbone: Backbone
+    tokenizer: Any  # transformers' tokenizers: untyped
+    limit: int
+
+
+class BatchedModel(Metered):
+    """A model on one device, whose rows go through it in batches; ``at_most`` bounds their tokens.
+
+    A class of it says how texts become rows, and what its forward pass gives for a batch.
+    """
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        device: torch.device,
+        *,
+        padded: bool,
+        batch_tokens: int | None,
+        at_most: int | None = None,
+    ) -> None:
+        self.info = info
+        self._runner = BatchRunner(info, device, given=batch_tokens, padded=padded, at_most=at_most)
 
     @property
     def packed(self) -> bool:
@@ -173,6 +199,61 @@ class BatchedModel(Metered):
     def budget(self) -> TokenBudget:
         """Tokens in one forward pass, and where the number is from."""
         return TokenBudget(self._runner.budget, self._runner.origin)
+
+    @torch.inference_mode()
+    def _each(
+        self,
+        items: Distinct[Any],
+        rows: TokenRows,
+        forward: Callable[[list[int], TokenBatch], Iterable[Any]],
+        on_batch: OnBatch | None,
+        *,
+        owners: NDArray[np.int64] | None = None,
+        lengths: NDArray[np.int64] | None = None,
+    ) -> list[Any]:
+        """What ``forward`` gives for each row of distinct items, in the order of the rows.
+
+        It gets a batch and the places of its rows. ``lengths`` say what rows cost, where that is
+        more than their tokens. ``owners`` and ``on_batch`` are as in `BatchRunner.run_items`.
+        """
+        found: dict[int, Any] = {}
+
+        def run(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            numbers = places.tolist()
+            found.update(zip(numbers, forward(numbers, batch), strict=True))
+
+        costs = rows.lengths if lengths is None else lengths
+        self._runner.run_items(
+            items, costs, run, build=rows.batch, owners=owners, on_batch=on_batch
+        )
+        return [found[place] for place in range(len(found))]
+
+
+class TextModel(BatchedModel):
+    """An encoder that reads texts one by one; of a text at most ``limit`` tokens."""
+
+    def __init__(self, loaded: LoadedEncoder, batch_tokens: int | None = None) -> None:
+        backbone = loaded.backbone
+        super().__init__(
+            loaded.info, backbone.device, padded=backbone.padded, batch_tokens=batch_tokens
+        )
+        self.limit = loaded.limit
+        self._backbone, self._tokenizer = backbone, loaded.tokenizer
+        self._texts = TextTokenizer(loaded.tokenizer, loaded.limit)
+
+    def as_read(self, text: str) -> str:
+        """A text as the tokenizer gets it."""
+        return text
+
+    def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Return for each text whether it is longer than the model reads, ``[n]``."""
+        unique = distinct([text.strip() for text in texts])
+        return self._texts.truncates(list(map(self.as_read, unique.items)))[unique.inverse]
+
+    def _encoded(self, texts: Distinct[str]) -> EncodedTexts:
+        encoded = self._texts.encode(list(map(self.as_read, texts.items)))
+        refuse_bare(encoded.n_own, texts.items, self.info, texts.positions)
+        return encoded
 
 
 def refuse_nan(numbers: Tensor, info: ModelInfo) -> Tensor:

@@ -24,19 +24,12 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import (
-    Backbone,
-    BatchedModel,
-    refuse_nan,
-    row_sums,
-)
-from claimscore.pipeline.encoders.batching import BatchRunner
-from claimscore.pipeline.encoders.distinct import distinct, distinct_texts
+from claimscore.pipeline.encoders.backbone import LoadedEncoder, TextModel, refuse_nan, row_sums
+from claimscore.pipeline.encoders.distinct import distinct_texts
 from claimscore.pipeline.encoders.loading import EMBEDDED, ModelFolder, ModelLoader
-from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
+from claimscore.pipeline.encoders.protocols import OnBatch
 from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch
-from claimscore.pipeline.encoders.tokenizing import TextTokenizer, refuse_bare
 
 logger = logging.getLogger("claimscore")
 
@@ -121,32 +114,19 @@ PLAIN = SentenceLayout("mean", (), ("mean",))
 EMBEDDED_LAYOUT = SentenceLayout("mean", (normalised,), ("mean", "normalize"), limit=256)
 
 
-class BatchedEmbedder(BatchedModel):
+class BatchedEmbedder(TextModel):
     """Sentence embeddings from one model on one device.
 
     Guarantees: rows in the order of the input, each distinct text encoded once, and never a
-    vector with a NaN. ``layout`` says how token states become a vector, ``limit`` how many
-    tokens are read.
+    vector with a NaN. ``layout`` says how token states become a vector.
     """
 
     def __init__(
-        self,
-        info: ModelInfo,
-        backbone: Backbone,
-        tokenizer: Any,  # transformers' tokenizers: untyped
-        *,
-        layout: SentenceLayout,
-        limit: int,
-        batch_tokens: int | None = None,
+        self, loaded: LoadedEncoder, layout: SentenceLayout, batch_tokens: int | None = None
     ) -> None:
-        self.info = info
+        limit = loaded.limit if layout.limit is None else min(loaded.limit, layout.limit)
+        super().__init__(loaded._replace(limit=limit), batch_tokens)
         self.layout = layout
-        self.limit = limit if layout.limit is None else min(limit, layout.limit)
-        self._backbone = backbone
-        self._tokenizer = TextTokenizer(tokenizer, self.limit)
-        self._runner = BatchRunner(
-            info, backbone.device, given=batch_tokens, padded=backbone.padded
-        )
 
     @property
     def facts(self) -> dict[str, str]:
@@ -157,6 +137,10 @@ class BatchedEmbedder(BatchedModel):
             "lower_case": str(self.layout.lower_case),
             "packed": str(self.packed),
         }
+
+    def as_read(self, text: str) -> str:
+        """A text as the tokenizer gets it."""
+        return text.lower() if self.layout.lower_case else text
 
     @metered()
     def embed(
@@ -169,31 +153,10 @@ class BatchedEmbedder(BatchedModel):
         tokenizer leaves nothing or which do not fit into memory.
         """
         unique = distinct_texts(texts)
-        given = self._as_read(unique.items)
-        encoded = self._tokenizer.encode(given)
-        refuse_bare(encoded.n_own, given, self.info, unique.positions)
-        found: dict[int, NDArray[np.float32]] = {}
+        found = self._each(unique, self._encoded(unique).rows, self._vectors, on_batch)
+        return np.stack(found)[unique.inverse] if found else np.zeros((0, 0), dtype=np.float32)
 
-        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
-            found.update(zip(places.tolist(), self._vectors(batch), strict=True))
-
-        self._runner.run_items(
-            unique, encoded.lengths, forward, build=encoded.rows.batch, on_batch=on_batch
-        )
-        if not found:
-            return np.zeros((0, 0), dtype=np.float32)
-        return np.stack([found[place] for place in range(len(found))])[unique.inverse]
-
-    def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
-        """Return for each text whether it is longer than the model reads, ``[n]``."""
-        unique = distinct([text.strip() for text in texts])
-        return self._tokenizer.truncates(self._as_read(unique.items))[unique.inverse]
-
-    def _as_read(self, texts: list[str]) -> list[str]:
-        return [text.lower() for text in texts] if self.layout.lower_case else texts
-
-    @torch.inference_mode()
-    def _vectors(self, batch: TokenBatch) -> NDArray[np.float32]:
+    def _vectors(self, places: list[int], batch: TokenBatch) -> NDArray[np.float32]:
         read = self._backbone.first if self.layout.reads_first_only else self._backbone.states
         vectors = refuse_nan(self.layout.vectors(read(batch), batch.lengths), self.info)
         found: NDArray[np.float32] = vectors.cpu().numpy()
@@ -217,15 +180,7 @@ def load(config: EncoderConfig) -> BatchedEmbedder:
         logger.warning(
             "%s is no sentence-transformers model: the mean over its tokens is used", source.name
         )
-    loaded = loader.backbone(source, settings)
-    return BatchedEmbedder(
-        loaded.info,
-        loaded.backbone,
-        loaded.tokenizer,
-        layout=layout,
-        limit=loaded.limit,
-        batch_tokens=config.batch_tokens,
-    )
+    return BatchedEmbedder(loader.backbone(source, settings), layout, config.batch_tokens)
 
 
 def read_layout(source: ModelFolder, device: torch.device) -> SentenceLayout:

@@ -19,7 +19,6 @@ from torch.nn import functional as F
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import BatchedModel, PaddedModel, refuse_nan
-from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.distinct import Pair, distinct
 from claimscore.pipeline.encoders.loading import LoadedModel, ModelLoader
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
@@ -76,14 +75,12 @@ class Likelihood(BatchedModel):
         device: torch.device,
         batch_tokens: int | None = None,
     ) -> None:
-        self.info = info
+        # A model without a padding token never sees the id in its place: it is masked.
+        pad_id, most = int(tokenizer.pad_token_id or 0), MOST_LOGITS // len(tokenizer)
+        super().__init__(info, device, padded=True, batch_tokens=batch_tokens, at_most=most)
         self.window = limit
         self._tokenizer = tokenizer
-        # A model without a padding token never sees the id in its place: it is masked.
-        pad_id = int(tokenizer.pad_token_id or 0)
         self._logits = PaddedModel(logits, device=device, pad_id=pad_id)
-        at_most = MOST_LOGITS // len(tokenizer)
-        self._runner = BatchRunner(info, device, given=batch_tokens, padded=True, at_most=at_most)
 
     def _log_probability(self, logits: Tensor, targets: NDArray[np.integer]) -> float:
         """The sum of log p of each target by the row of logits that predicts it."""
@@ -120,26 +117,18 @@ class CausalLikelihood(Likelihood):
             for window in sliding_windows(len(row), self.window)
         ]
         rows = WholeRows(ragged(ids[text][window.start : window.stop] for text, window in windows))
-        numbers = np.zeros((len(ids), 2))
-        numbers[:, 1] = [len(row) - 1 for row in ids]
 
-        @torch.inference_mode()
-        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+        def forward(places: list[int], batch: TokenBatch) -> Iterator[float]:
             logits = self._logits(batch)
-            for i, (place, row) in enumerate(zip(places.tolist(), batch.split(), strict=True)):
-                text, window = windows[place]
+            for i, (place, row) in enumerate(zip(places, batch.split(), strict=True)):
+                _, window = windows[place]
                 first = window.first - window.start
-                predicting = logits[i, first - 1 : len(row) - 1]
-                numbers[text, 0] += self._log_probability(predicting, row[first:])
+                yield self._log_probability(logits[i, first - 1 : len(row) - 1], row[first:])
 
-        self._runner.run_items(
-            unique,
-            rows.lengths,
-            forward,
-            build=rows.batch,
-            owners=np.array([text for text, _ in windows], dtype=np.int64),
-            on_batch=on_batch,
-        )
+        owners = np.array([text for text, _ in windows], dtype=np.int64)
+        found = self._each(unique, rows, forward, on_batch, owners=owners)
+        numbers = np.array([(0.0, len(row) - 1) for row in ids]).reshape(-1, 2)
+        np.add.at(numbers[:, 0], owners, found)
         return numbers[unique.inverse]
 
 
@@ -173,18 +162,16 @@ class Seq2SeqLikelihood(Likelihood):
         for place, encoded in enumerate((given, wanted)):
             texts = [pair[place] for pair in pairs.items]
             refuse_bare(encoded.lengths.tolist(), texts, self.info, pairs.positions)
-        numbers = np.zeros((len(pairs.items), 2))
-        numbers[:, 1] = wanted.lengths
 
-        @torch.inference_mode()
-        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
-            rows = [wanted.ids.row(place) for place in places.tolist()]
+        def forward(places: list[int], batch: TokenBatch) -> Iterator[float]:
+            rows = [wanted.ids.row(place) for place in places]
             logits = self._logits(batch, labels=self._logits.filled(rows))
-            for i, (place, row) in enumerate(zip(places.tolist(), rows, strict=True)):
-                numbers[place, 0] = self._log_probability(logits[i, : len(row)], row)
+            for i, row in enumerate(rows):
+                yield self._log_probability(logits[i, : len(row)], row)
 
         lengths = given.lengths + wanted.lengths
-        self._runner.run_items(pairs, lengths, forward, build=given.rows.batch, on_batch=on_batch)
+        found = self._each(pairs, given.rows, forward, on_batch, lengths=lengths)
+        numbers = np.stack([np.array(found, dtype=np.float64), wanted.lengths], axis=1)
         return numbers[pairs.inverse]
 
     def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:

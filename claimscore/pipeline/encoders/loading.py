@@ -22,7 +22,7 @@ import torch
 from claimscore.config import DType, EncoderConfig
 from claimscore.errors import ConfigError, UnknownModelError
 from claimscore.pipeline.encoders import embedded
-from claimscore.pipeline.encoders.backbone import Backbone, encoder_backbone
+from claimscore.pipeline.encoders.backbone import LoadedEncoder, encoder_backbone
 from claimscore.pipeline.encoders.devices import resolve_device
 from claimscore.pipeline.encoders.packed import packing_pays
 from claimscore.pipeline.encoders.packed_families import family_of
@@ -277,18 +277,6 @@ def _from_hub(
     except OSError as exc:
         raise ConfigError(f"{asked} cannot be fetched: {exc}") from exc
     return ModelFolder(asked, folder, folder.name)
-
-
-class LoadedEncoder(NamedTuple):
-    """An encoder in memory as it runs: packed where its family can be, else padded.
-
-    ``limit`` is how many tokens it can read, the special ones included.
-    """
-
-    info: ModelInfo
-    backbone: Backbone
-    tokenizer: Any
-    limit: int
 
 
 class LoadedModel(NamedTuple):

@@ -6,7 +6,7 @@ stand between [CLS] and [SEP], each alone, segment 0, nothing masked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +17,16 @@ from torch import Tensor
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import BatchedModel, encoder_backbone, refuse_nan
-from claimscore.pipeline.encoders.batching import BatchRunner
+from claimscore.pipeline.encoders.backbone import (
+    LoadedEncoder,
+    TextModel,
+    encoder_backbone,
+    refuse_nan,
+)
 from claimscore.pipeline.encoders.distinct import Distinct, distinct
 from claimscore.pipeline.encoders.loading import ModelLoader
 from claimscore.pipeline.encoders.ls_checkpoint import (
-    Checkpoint,
+    Head,
     HeadKind,
     LinearHead,
     LinguisticHead,
@@ -30,8 +34,7 @@ from claimscore.pipeline.encoders.ls_checkpoint import (
 )
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.throughput import metered, padded_tokens, tokens_of_each
-from claimscore.pipeline.encoders.token_rows import TokenBatch, TokenRows, WholeRows, ragged
-from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare
+from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 
 class PairNumbers(NamedTuple):
@@ -52,30 +55,16 @@ class PairNumbers(NamedTuple):
     summary_cut: NDArray[np.int64]
 
 
-class LSModel(BatchedModel):
+class LSModel(TextModel):
     """A backbone and LS_Score's head on one device.
 
     Guarantees: numbers in the order of the pairs, each distinct text encoded once a call, never
     more than `LOGIT_BYTES` of logits at once, and never a number from a NaN.
     """
 
-    def __init__(
-        self,
-        info: ModelInfo,
-        checkpoint: Checkpoint,
-        budget: int | None,
-        device: torch.device,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        self.info = info
-        self.limit = checkpoint.settings.max_tokens
-        self.device = device
-        self._head = checkpoint.head
-        tokenizer = checkpoint.backbone.tokenizer
-        self._texts = TextTokenizer(tokenizer, self.limit)
-        self._pad_id = int(tokenizer.pad_token_id)
-        self._backbone = encoder_backbone(checkpoint.backbone.model, tokenizer, dtype=dtype)
-        self._runner = BatchRunner(info, device, given=budget, padded=self._backbone.padded)
+    def __init__(self, loaded: LoadedEncoder, head: Head, batch_tokens: int | None) -> None:
+        super().__init__(loaded, batch_tokens)
+        self._head = head
 
     @property
     def head(self) -> HeadKind:
@@ -93,32 +82,29 @@ class LSModel(BatchedModel):
         documents = distinct([document for document, _ in pairs])
         summaries = distinct([summary for _, summary in pairs])
         document_ids, summary_ids = self._encoded(documents), self._encoded(summaries)
-        document_cls: dict[int, Tensor] = {}
-        summary_cls: dict[int, Tensor] = {}
-        means = np.full((len(summaries.items), 2), np.nan)
 
-        def read_documents(places: NDArray[np.int64], batch: TokenBatch) -> None:
-            document_cls.update(zip(places.tolist(), self._first(batch), strict=True))
+        def first_states(places: list[int], batch: TokenBatch) -> Tensor:
+            return refuse_nan(self._backbone.first(batch), self.info)
 
-        def read_summaries(places: NDArray[np.int64], batch: TokenBatch) -> None:
+        def states_and_means(places: list[int], batch: TokenBatch) -> Iterator[_Summary]:
             if not isinstance(self._head, LinguisticHead):
-                summary_cls.update(zip(places.tolist(), self._first(batch), strict=True))
+                yield from (_Summary(state) for state in first_states(places, batch))
                 return
             states = refuse_nan(self._backbone.states(batch), self.info)
             first = states[torch.from_numpy(batch.starts).to(states.device)]
-            summary_cls.update(zip(places.tolist(), first, strict=True))
             values = np.split(self._log_probs(states, batch.ids), batch.starts[1:])
-            for place, own in zip(places.tolist(), values, strict=True):
-                means[place] = own.mean(), own[1:-1].mean()
+            for state, own in zip(first, values, strict=True):
+                yield _Summary(state, own.mean(), own[1:-1].mean())
 
-        n_pairs = len(pairs)
-        self._read(documents, document_ids.rows, read_documents, _half(on_batch, 0))
-        self._read(summaries, summary_ids.rows, read_summaries, _half(on_batch, n_pairs))
-        left = _stacked(document_cls, documents)
-        right = _stacked(summary_cls, summaries)
+        half = _half(on_batch, 0), _half(on_batch, len(pairs))
+        read = self._each(documents, document_ids.rows, first_states, half[0])
+        scored = self._each(summaries, summary_ids.rows, states_and_means, half[1])
+        left = _stacked(read, documents)
+        right = _stacked([summary.state for summary in scored], summaries)
+        means = np.array([summary[1:] for summary in scored]).reshape(-1, 2)[summaries.inverse]
         return PairNumbers(
-            means[summaries.inverse, 0],
-            means[summaries.inverse, 1],
+            means[:, 0],
+            means[:, 1],
             _cosines(left, right),
             self._linear(left, right),
             document_ids.lengths[documents.inverse],
@@ -142,39 +128,19 @@ class LSModel(BatchedModel):
             raise ConfigError(f"{self.info.model} has a linear head, which gives no likelihood")
         texts = distinct(list(summaries))
         encoded = self._encoded(texts)
-        sums = np.full((len(texts.items), 2), np.nan)
-        filled = np.full((len(texts.items), self.limit), self._pad_id)
+        pad_id = int(self._tokenizer.pad_token_id)
+        filled = np.full((len(texts.items), self.limit), pad_id)
         for i, row in enumerate(filled):
             row[: encoded.lengths[i]] = encoded.ids.row(i)
 
-        def read(places: NDArray[np.int64], batch: TokenBatch) -> None:
+        def summed(places: list[int], batch: TokenBatch) -> NDArray[np.float64]:
             """All positions have states; a text's own alone are attended to."""
-            lengths = encoded.lengths[places]
-            values = self._log_probs(self._backbone.states(batch, read=lengths), batch.ids)
-            sums[places, 0] = values.reshape(len(places), -1).sum(axis=1)
-            sums[places, 1] = lengths
+            states = self._backbone.states(batch, read=encoded.lengths[places])
+            return self._log_probs(states, batch.ids).reshape(len(places), -1).sum(axis=1)
 
-        self._read(texts, WholeRows(ragged(filled)), read, on_batch)
-        return sums[texts.inverse]
-
-    def _encoded(self, texts: Distinct[str]) -> EncodedTexts:
-        encoded = self._texts.encode(texts.items)
-        refuse_bare(encoded.n_own, texts.items, self.info, texts.positions)
-        return encoded
-
-    def _read(
-        self,
-        texts: Distinct[str],
-        rows: TokenRows,
-        read: Callable[[NDArray[np.int64], TokenBatch], None],
-        on_batch: OnBatch | None,
-    ) -> None:
-        """Give ``read`` the texts batch by batch."""
-        forward = torch.inference_mode()(read)
-        self._runner.run_items(texts, rows.lengths, forward, build=rows.batch, on_batch=on_batch)
-
-    def _first(self, batch: TokenBatch) -> Tensor:
-        return refuse_nan(self._backbone.first(batch), self.info)
+        found = self._each(texts, WholeRows(ragged(filled)), summed, on_batch)
+        sums = np.array(found, dtype=np.float64)
+        return np.stack([sums, encoded.lengths], axis=1)[texts.inverse]
 
     def _log_probs(self, states: Tensor, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """The log-probability of each id at its own place, ``[tokens]``."""
@@ -198,14 +164,28 @@ def load(config: EncoderConfig) -> LSModel:
     loader = ModelLoader(config)
     folder = Path(config.ls_model).expanduser()
     checkpoint = read_checkpoint(folder, offline=config.offline, device=loader.device)
-    info = ModelInfo(config.ls_model, checkpoint.revision, loader.config.dtype)
-    return LSModel(info, checkpoint, config.batch_tokens, loader.device, loader.dtype)
+    model, tokenizer = checkpoint.backbone.model, checkpoint.backbone.tokenizer
+    loaded = LoadedEncoder(
+        ModelInfo(config.ls_model, checkpoint.revision, loader.config.dtype),
+        encoder_backbone(model, tokenizer, dtype=loader.dtype),
+        tokenizer,
+        checkpoint.settings.max_tokens,
+    )
+    return LSModel(loaded, checkpoint.head, config.batch_tokens)
 
 
-def _stacked(vectors: dict[int, Tensor], texts: Distinct[str]) -> Tensor:
+class _Summary(NamedTuple):
+    """A summary's first state, and the means of its tokens' log-probabilities, whole and inner."""
+
+    state: Tensor
+    mean: float = np.nan
+    inner: float = np.nan
+
+
+def _stacked(vectors: list[Tensor], texts: Distinct[str]) -> Tensor:
     if not vectors:
         return torch.zeros(0, 1)
-    rows = torch.stack([vectors[i] for i in range(len(texts.items))])
+    rows = torch.stack(vectors)
     return rows[torch.from_numpy(texts.inverse).to(rows.device)]
 
 

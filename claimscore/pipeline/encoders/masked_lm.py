@@ -199,25 +199,17 @@ class MaskedLanguageModel(Likelihood):
         on_batch: OnBatch | None,
     ) -> list[NDArray[np.bool_]]:
         """For each masking which of its masked tokens are predicted."""
-        rows = WholeRows(ragged(masking.ids for masking in maskings))
-        right: dict[int, NDArray[np.bool_]] = {}
 
-        @torch.inference_mode()
-        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+        def forward(places: list[int], batch: TokenBatch) -> Iterator[NDArray[np.bool_]]:
             found = logits(batch)
-            for i, place in enumerate(places.tolist()):
+            for i, place in enumerate(places):
                 masked = torch.tensor(maskings[place].places, device=found.device)
                 best = found[i, masked].argmax(-1).cpu().numpy()
-                right[place] = best == np.array(maskings[place].answers)
+                yield best == np.array(maskings[place].answers)
 
-        if maskings:
-            self._runner.run_items(
-                *(items, rows.lengths, forward),
-                build=rows.batch,
-                owners=np.array(owners, dtype=np.int64),
-                on_batch=on_batch,
-            )
-        return [right[place] for place in range(len(maskings))]
+        rows = WholeRows(ragged(masking.ids for masking in maskings))
+        of_rows = np.array(owners, dtype=np.int64)
+        return self._each(items, rows, forward, on_batch, owners=of_rows) if maskings else []
 
     # -- training on a summary
 

@@ -24,7 +24,6 @@ from claimscore.pipeline.encoders.backbone import (
     refuse_nan,
     row_sums,
 )
-from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.distinct import Pair, distinct_pairs
 from claimscore.pipeline.encoders.embedded import ID2LABEL, PackedNLI, load_packed_nli
 from claimscore.pipeline.encoders.loading import (
@@ -81,14 +80,13 @@ class BatchedPairClassifier(BatchedModel):
         threshold: float | None = None,
         given: Mapping[str, str] | None = None,
     ) -> None:
-        self.info = info
+        super().__init__(info, model.device, padded=model.padded, batch_tokens=batch_tokens)
         self.kind = "nli" if len(columns) == len(NLI_LABELS) else "binary"
         self.threshold = threshold
         self.given = dict(given or {})
         self._model = model
         self._tokenizer = tokenizer
         self.columns = list(columns)
-        self._runner = BatchRunner(info, model.device, given=batch_tokens, padded=model.padded)
 
     @property
     def limit(self) -> int:

@@ -23,23 +23,13 @@ from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import (
-    Backbone,
-    BatchedModel,
-    refuse_nan,
-)
-from claimscore.pipeline.encoders.batching import BatchRunner
+from claimscore.pipeline.encoders.backbone import LoadedEncoder, TextModel, refuse_nan
 from claimscore.pipeline.encoders.distinct import distinct, distinct_texts
 from claimscore.pipeline.encoders.loading import EMBEDDED, ModelLoader
-from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, TokenLayers
+from claimscore.pipeline.encoders.protocols import OnBatch, TokenLayers
 from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
-from claimscore.pipeline.encoders.tokenizing import (
-    EncodedTexts,
-    TextTokenizer,
-    alone,
-    refuse_bare,
-)
+from claimscore.pipeline.encoders.tokenizing import EncodedTexts, alone, refuse_bare
 
 logger = logging.getLogger("claimscore")
 
@@ -67,7 +57,7 @@ _OWNERS = (
 Baseline = tuple[float, float, float]
 
 
-class BatchedTokenEncoder(BatchedModel):
+class BatchedTokenEncoder(TextModel):
     """BERTScore from one layer of one model on one device.
 
     Guarantees: rows in the order of the input, each distinct text encoded once (unless more than
@@ -76,36 +66,20 @@ class BatchedTokenEncoder(BatchedModel):
 
     def __init__(
         self,
-        info: ModelInfo,
-        backbone: Backbone,
-        tokenizer: Any,  # transformers' tokenizers: untyped
+        loaded: LoadedEncoder,
         *,
         layer: int,
         baseline: Baseline | None,
-        limit: int,
         batch_tokens: int | None = None,
     ) -> None:
-        self.info = info
-        self.layer = layer
-        self.baseline = baseline
-        self.limit = limit
-        self._backbone = backbone
-        self._tokenizer = tokenizer
-        self._texts = TextTokenizer(tokenizer, limit)
-        self._space = " " if type(tokenizer).__name__.startswith(_SPACE_IN_FRONT) else ""
-        self._runner = BatchRunner(
-            info, backbone.device, given=batch_tokens, padded=backbone.padded
-        )
+        super().__init__(loaded, batch_tokens)
+        self.layer, self.baseline = layer, baseline
+        kind = type(loaded.tokenizer).__name__
+        self._space = " " if kind.startswith(_SPACE_IN_FRONT) else ""
 
     def as_read(self, text: str) -> str:
         """A text as the tokenizer gets it: stripped, for some tokenizers with a space in front."""
         return self._space + text.strip()
-
-    def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
-        """Return for each text whether it is longer than the model reads, ``[n]``."""
-        unique = distinct([text.strip() for text in texts])
-        given = [self.as_read(text) for text in unique.items]
-        return self._texts.truncates(given)[unique.inverse]
 
     @metered()
     def token_layers(
@@ -120,17 +94,16 @@ class BatchedTokenEncoder(BatchedModel):
         unique = distinct_texts(texts, "it has no tokens")
         placed = [self._place_tokens(text) for text in unique.items]
         refuse_bare([len(text.own) for text in placed], unique.items, self.info, unique.positions)
-        rows = WholeRows(ragged(text.ids for text in placed))
-        found: dict[int, TokenLayers] = {}
 
-        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
-            layers = self._layers(batch, n_layers)
-            for i, states in zip(places.tolist(), layers, strict=True):
+        def forward(places: list[int], batch: TokenBatch) -> Iterator[TokenLayers]:
+            states = torch.stack(self._backbone.layers(batch, n_layers))
+            layers = refuse_nan(F.normalize(states, dim=-1), self.info).cpu().numpy()
+            for i, row in zip(places, np.split(layers, batch.starts[1:], axis=1), strict=True):
                 text = placed[i]
-                own = states[:, np.array(text.own)]
-                found[i] = TokenLayers(own, text.pieces, np.array(text.words))
+                yield TokenLayers(row[:, text.own], text.pieces, np.array(text.words))
 
-        self._runner.run_items(unique, rows.lengths, forward, build=rows.batch, on_batch=on_batch)
+        rows = WholeRows(ragged(text.ids for text in placed))
+        found = self._each(unique, rows, forward, on_batch)
         return [found[i] for i in unique.inverse.tolist()]
 
     @metered()
@@ -156,7 +129,7 @@ class BatchedTokenEncoder(BatchedModel):
             raise ValueError(f"{side} {place % n} is empty: an empty text has no BERTScore")
         texts = distinct(stripped)
         sides = texts.inverse.reshape(2, n).T
-        encoded = self._texts.encode([self.as_read(text) for text in texts.items])
+        encoded = self._texts.encode(list(map(self.as_read, texts.items)))
         refuse_bare(encoded.n_own, texts.items, self.info, lambda *bare: _pairs_with(bare, sides))
         scores = np.full((n, 3), np.nan)
         for window in windows(sides, encoded.lengths, WINDOW_TOKENS):
@@ -223,13 +196,6 @@ class BatchedTokenEncoder(BatchedModel):
             [int(words[i]) for i in own],
         )
 
-    @torch.inference_mode()
-    def _layers(self, batch: TokenBatch, n_layers: int) -> list[NDArray[np.float32]]:
-        """The unit-length states of each row, ``[L, tokens, d]``."""
-        layers = F.normalize(torch.stack(self._backbone.layers(batch, n_layers)), dim=-1)
-        states: NDArray[np.float32] = refuse_nan(layers, self.info).cpu().numpy()
-        return np.split(states, batch.starts[1:], axis=1)
-
 
 class _PlacedTokens(NamedTuple):
     """A text's ids, the places of its own tokens among them, and of those the text and the word."""
@@ -266,12 +232,9 @@ def load(config: EncoderConfig) -> BatchedTokenEncoder:
             layer,
         )
     return BatchedTokenEncoder(
-        loaded.info,
-        loaded.backbone,
-        loaded.tokenizer,
+        loaded,
         layer=layer,
         baseline=baseline if config.rescale_with_baseline else None,
-        limit=loaded.limit,
         batch_tokens=config.batch_tokens,
     )
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.backbone import PaddedBackbone, PaddedModel
+from claimscore.pipeline.encoders.backbone import LoadedEncoder, PaddedBackbone, PaddedModel
 from claimscore.pipeline.encoders.embedder import PLAIN, BatchedEmbedder
 from claimscore.pipeline.encoders.language_models import CausalLikelihood
 from claimscore.pipeline.encoders.nli import BatchedPairClassifier, PairLogits
@@ -69,9 +69,9 @@ def made(
 ) -> Any:
     causal = role == "causal_lm"
     tokenizer = AutoTokenizer.from_pretrained(tiny("gpt2", "causal") if causal else tiny())
-    options: dict[str, Any] = {"limit": LIMIT, "batch_tokens": budget}
     if causal:
-        return CausalLikelihood(INFO, fake.states, tokenizer, device=CPU, **options)
+        options: dict[str, Any] = {"device": CPU, "limit": LIMIT, "batch_tokens": budget}
+        return CausalLikelihood(INFO, fake.states, tokenizer, **options)
 
     def padded(call: Callable[..., Any]) -> PaddedModel:
         return PaddedModel(call, device=CPU, pad_id=int(tokenizer.pad_token_id), pad_left=left)
@@ -83,9 +83,10 @@ def made(
     backbone = PaddedBackbone(
         padded(lambda **given: SimpleNamespace(last_hidden_state=fake.states(**given)))
     )
+    loaded = LoadedEncoder(INFO, backbone, tokenizer, LIMIT)
     if role == "embedder":
-        return BatchedEmbedder(INFO, backbone, tokenizer, layout=PLAIN, **options)
-    return BatchedTokenEncoder(INFO, backbone, tokenizer, layer=1, baseline=None, **options)
+        return BatchedEmbedder(loaded, PLAIN, budget)
+    return BatchedTokenEncoder(loaded, layer=1, baseline=None, batch_tokens=budget)
 
 
 @every_role
