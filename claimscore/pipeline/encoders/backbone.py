@@ -130,16 +130,14 @@ class PaddedBackbone:
         return [self._model.packed(states, batch) for states in last]
 
 
-def encoder_backbone(
-    model: Any, tokenizer: Any, *, dtype: torch.dtype, with_types: bool = False
-) -> Backbone:
+def encoder_backbone(model: Any, tokenizer: Any, *, dtype: torch.dtype) -> Backbone:
     """Return the backbone of a loaded encoder: packed where its family can be, else padded.
 
     The model is taken over and not to be used otherwise.
     """
     if family_of(model.config) is not None:
-        return packed_backbone(model, dtype=dtype, with_types=with_types)
-    return PaddedBackbone(padded_model(model.to(dtype), tokenizer, with_types=with_types))
+        return packed_backbone(model, dtype=dtype, with_types=False)
+    return PaddedBackbone(padded_model(model.to(dtype), tokenizer))
 
 
 def padded_model(model: Any, tokenizer: Any, *, with_types: bool = False) -> PaddedModel:

@@ -44,7 +44,11 @@ class ModelInfo(NamedTuple):
 
 
 class Model(Protocol):
-    """Any model of a run, whatever it does; its role decides the rest."""
+    """Any model of a run, whatever it does; its role decides the rest.
+
+    It may have ``truncates(items)``, which gives ``[n]`` booleans without a forward pass: whether an
+    item, a text or a pair as its own method takes it, is read in part only.
+    """
 
     @property
     def info(self) -> ModelInfo: ...
@@ -130,63 +134,6 @@ class Embedder(Protocol):
         """Return ``[n, d]`` vectors in the order of the texts.
 
         A blank text has no vector: `ValueError`. ``on_batch`` as in `PairClassifier`.
-        """
-        ...
-
-
-class TextLikelihood(Protocol):
-    """Says how probable a text is, token by token from its beginning (a causal language model)."""
-
-    info: ModelInfo
-
-    def log_likelihoods(
-        self, texts: Sequence[str], *, on_batch: OnBatch | None = None
-    ) -> NDArray[np.float64]:
-        """Return ``[n, 2]``: the sum of log-probabilities, and how many tokens it is over."""
-        ...
-
-
-class PairLikelihood(Protocol):
-    """Says how probable a target text is given a source text (sequence to sequence)."""
-
-    info: ModelInfo
-
-    def log_likelihoods(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        *,
-        on_batch: OnBatch | None = None,
-    ) -> NDArray[np.float64]:
-        """Return ``[n, 2]``: the sum of log-probabilities, and how many tokens it is over."""
-        ...
-
-
-class MaskedPredictions(Protocol):
-    """Counts the masked tokens of sources that are predicted, with a summary's help and without."""
-
-    info: ModelInfo
-
-    def help_counts(
-        self, sources: Sequence[str], summaries: Sequence[str], *, on_batch: OnBatch | None = None
-    ) -> NDArray[np.float64]:
-        """Return ``[n, 4]``: right in neither case, only with the help, only without, in both."""
-        ...
-
-    def tune_counts(
-        self, sources: Sequence[str], summaries: Sequence[str], *, on_batch: OnBatch | None = None
-    ) -> NDArray[np.float64]:
-        """The same, of a copy of the model that was trained on the summary."""
-        ...
-
-
-class TellsTruncation(Protocol):
-    """A model that can say which items it reads in part only; any of the others may be one."""
-
-    def truncates(self, items: Sequence[Any], /) -> NDArray[np.bool_]:
-        """Return ``[n]``: whether an item, as given to the model's own method, is cut to its limit.
-
-        No forward pass. For a `PairClassifier` an item is a pair, for the others a text or a pair.
         """
         ...
 

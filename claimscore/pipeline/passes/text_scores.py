@@ -9,14 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.metrics.blanc import COUNTS as BLANC_COUNTS
-from claimscore.pipeline.encoders.protocols import (
-    MaskedPredictions,
-    OnBatch,
-    PairLikelihood,
-    TextLikelihood,
-    TokenEncoder,
-    Verifier,
-)
+from claimscore.pipeline.encoders.protocols import OnBatch, TokenEncoder, Verifier
 from claimscore.pipeline.passes.model_pass import (
     ModelPass,
     PassInput,
@@ -77,7 +70,6 @@ def token_pass(given: PassInput) -> PassResult:
 
 def perplexity_pass(given: PassInput) -> PassResult:
     """The log-likelihood of every text of one side; blank texts have no row."""
-    model: TextLikelihood = given.model
     (side,) = given.need.sides
     texts = texts_of(given.records, side)
     every = [
@@ -87,23 +79,23 @@ def perplexity_pass(given: PassInput) -> PassResult:
     ]
 
     def ask(left: list[RecordTexts]) -> NDArray[np.float64]:
-        return model.log_likelihoods(
-            [item.first for item in left], on_batch=given.listen(len(left))
+        texts = [item.first for item in left]
+        found: NDArray[np.float64] = given.model.log_likelihoods(
+            texts, on_batch=given.listen(len(texts))
         )
+        return found
 
     return _numbers(given, every, ask, LIKELIHOOD)
 
 
 def bart_score_pass(given: PassInput) -> PassResult:
     """The log-likelihood of each text of the second side given each text of the first."""
-    model: PairLikelihood = given.model
-    return _of_pairs(given, model.log_likelihoods, LIKELIHOOD)
+    return _of_pairs(given, given.model.log_likelihoods, LIKELIHOOD)
 
 
 def blanc_pass(given: PassInput) -> PassResult:
     """Masked tokens of each text of the first side that are predicted, by that of the second."""
-    model: MaskedPredictions = given.model
-    tuned = given.need.kind == BLANC_TUNE
+    model, tuned = given.model, given.need.kind == BLANC_TUNE
     return _of_pairs(given, model.tune_counts if tuned else model.help_counts, BLANC_COUNTS)
 
 
