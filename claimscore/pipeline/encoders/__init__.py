@@ -22,7 +22,7 @@ from claimscore.pipeline.encoders.throughput import Meter, Metered, throughput_k
 #: What a model is asked for -> "module:function" that loads the one `EncoderConfig` names.
 ROLES: dict[str, str] = {
     "nli": "claimscore.pipeline.encoders.nli:load",
-    "verifier": "claimscore.pipeline.encoders.verifier:load",
+    "verifier": "claimscore.pipeline.encoders.nli:load_verifier",
     "embedder": "claimscore.pipeline.encoders.embedder:load",
     "token_encoder": "claimscore.pipeline.encoders.token_encoder:load",
     "ls_model": "claimscore.pipeline.encoders.ls_model:load",

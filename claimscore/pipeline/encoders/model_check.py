@@ -24,7 +24,6 @@ from claimscore.pipeline.encoders import (
     load_model,
     nli,
     token_encoder,
-    verifier,
 )
 from claimscore.pipeline.encoders.arithmetic import resolve_auto
 from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel, ModelLoader, load_config
@@ -149,7 +148,7 @@ def _check_nli(model: str, config: EncoderConfig) -> ModelCheck:
 
 def _check_verifier(model: str, config: EncoderConfig) -> ModelCheck:
     """One of two labels gets its input as its authors give it: as a pair, or as one text."""
-    ours = verifier.load(config)
+    ours = nli.load_verifier(config)
     if ours.kind == "nli":
         return _check_nli(model, dataclasses.replace(config, nli=model))
     probes = [p for p, is_cut in zip(PAIRS, ours.truncates(PAIRS), strict=True) if not is_cut]

@@ -1,12 +1,19 @@
-"""NLI over pairs of texts: any sequence-classification model that knows the three labels.
+"""Models that judge pairs of texts: NLI classifiers, and the verifiers of `--verifier`.
 
 Every distinct pair is judged once, in batches of similar length, and the answers come back in the
 order of the input. The label order is read from the model's config and never assumed.
+
+Besides NLI models verifiers are models of two labels, supported or not: classifiers of a document
+and a claim (FactCC of Kryściński et al. 2020; HHEM with one output), and MiniCheck (Tang et al.
+2024), whose classifiers take both as one text, ``document</s>claim``, and whose Flan-T5 gives
+``predict: document</s>claim`` the probability of the token 1 beside that of 0.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +25,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
+from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import (
+    Backbone,
     BatchedModel,
     padded_model,
     refuse_nan,
@@ -37,8 +46,10 @@ from claimscore.pipeline.encoders.packed_families import (
     classifier_logits,
     family_of,
     packed_backbone,
+    packed_t5,
 )
 from claimscore.pipeline.encoders.protocols import (
+    LABEL_NAMES,
     NLI_LABELS,
     ModelInfo,
     OnBatch,
@@ -46,7 +57,32 @@ from claimscore.pipeline.encoders.protocols import (
 )
 from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch
-from claimscore.pipeline.encoders.tokenizing import PairTokenizer, joined_template
+from claimscore.pipeline.encoders.tokenizing import PairTokenizer, joined_template, text_ids
+
+MINICHECK = "minicheck"
+
+#: The prompt of MiniCheck's Flan-T5.
+PREFIX = "predict: "
+
+#: Labels that their models' configurations do not say, by a part of the model's name.
+KNOWN_LABELS = {
+    MINICHECK: ("unsupported", "supported"),
+    "hallucination_evaluation_model": ("supported",),
+}
+
+#: How labels are spelled, in lower case with underscores: 0 supported, 1 not or unmentioned,
+#: 2 contradicted.
+_VERDICTS = {
+    **{name: NLI_LABELS.index(label) for name, label in LABEL_NAMES.items()},
+    **dict.fromkeys(("supported", "supports", "support", "correct", "consistent", "factual"), 0),
+    **dict.fromkeys(("unsupported", "not_supported", "not_entailment", "incorrect"), 1),
+    **dict.fromkeys(("inconsistent", "hallucinated", "hallucination", "unmentioned"), 1),
+    **dict.fromkeys(("not_enough_info", "nei"), 1),
+    **dict.fromkeys(("contradicted", "refuted", "refutes"), 2),
+}
+
+#: Read at once by a model that does not say how much it can read, as in MiniCheck's code.
+MOST_TOKENS = 2048
 
 
 class PairLogits(NamedTuple):
@@ -56,6 +92,11 @@ class PairLogits(NamedTuple):
     padded: bool
     logits: Callable[[TokenBatch], Tensor]
     prepare: Callable[[TokenBatch], TokenBatch] = lambda batch: batch
+
+    @classmethod
+    def of(cls, backbone: Backbone, logits: Callable[[TokenBatch], Tensor]) -> PairLogits:
+        """Those of a head after a backbone."""
+        return cls(backbone.device, backbone.padded, logits, backbone.prepare)
 
 
 class BatchedPairClassifier(BatchedModel):
@@ -158,14 +199,103 @@ def load(config: EncoderConfig) -> BatchedPairClassifier:
         columns = label_columns(source.name, settings.id2label)
         return load_classifier(loader, source, settings, columns)
     own = load_packed_nli(device=loader.device, dtype=loader.dtype, offline=config.offline)
-    backbone, logits = own.encoder.backbone, partial(_segment_logits, own)
     return BatchedPairClassifier(
         ModelInfo(EMBEDDED, own.revision, loader.config.dtype),
-        PairLogits(loader.device, backbone.padded, logits, backbone.prepare),
+        PairLogits.of(own.encoder.backbone, partial(_segment_logits, own)),
         PairTokenizer(own.encoder.tokenizer, own.encoder.limit),
         columns=label_columns(EMBEDDED, ID2LABEL),
         batch_tokens=config.batch_tokens,
         threshold=own.threshold,
+    )
+
+
+def load_verifier(config: EncoderConfig) -> BatchedPairClassifier:
+    """Load the model that ``config.verifier`` names; `ConfigError` where it cannot judge."""
+    if config.verifier == EMBEDDED:
+        return load(dataclasses.replace(config, nli=EMBEDDED))
+    loader = ModelLoader(config)
+    source = loader.find(config.verifier)
+    settings = load_config(source)
+    named = getattr(settings, "architectures", None) or ()
+    if any("ConditionalGeneration" in name for name in named):
+        return _load_sequence_to_sequence(loader, source, settings)
+    columns = verdict_columns(source.name, settings.id2label, config.verifier_labels)
+    is_joined = MINICHECK in source.name.lower()
+    given = {}
+    if len(columns) < len(NLI_LABELS) or config.verifier_labels:
+        given = {"columns": str(columns), "joined": str(is_joined)}
+    return load_classifier(
+        *(loader, source, settings, columns),
+        is_joined=is_joined,
+        threshold=_threshold(settings),
+        given=given,
+    )
+
+
+def verdict_columns(
+    model: str, id2label: Mapping[Any, str], given: Sequence[str] = ()
+) -> tuple[int, ...]:
+    """The model's columns of supported and not, or of supported, unmentioned and contradicted.
+
+    By ``given``, else by its own labels, else as known of its name. A single output is a logit
+    beside 0, so the columns are 1 and 0. `ConfigError` where that is open: a guess could turn
+    every score round.
+    """
+    own = [str(id2label[key]) for key in sorted(id2label, key=int)]
+    generic = all(re.fullmatch(r"(?i)label_\d+", name) for name in own)
+    known = [labels for part, labels in KNOWN_LABELS.items() if part in model.lower()]
+    labels = given or (known[0] if generic and known else own)
+    verdicts = [_VERDICTS.get(re.sub(r"[\s-]+", "_", name.strip().lower())) for name in labels]
+    if len(own) == len(labels):
+        if verdicts == [0] and (given or known):
+            return 1, 0
+        if sorted(map(str, verdicts)) in (["0", "1"], ["0", "1", "2"]):
+            return tuple(verdicts.index(place) for place in range(len(verdicts)))
+    of = "--verifier-labels" if given else "its labels"
+    raise ConfigError(
+        f"--verifier {model}: {of} {', '.join(labels[:6])} do not say which of its {len(own)} "
+        "outputs is which; name them in their order, as in --verifier-labels unsupported,supported"
+    )
+
+
+def _threshold(settings: Any) -> float | None:
+    """The one in the model's configuration, where there is one."""
+    found = getattr(settings, "threshold", None)
+    return float(found) if isinstance(found, float) and 0 < found < 1 else None
+
+
+def _load_sequence_to_sequence(
+    loader: ModelLoader, source: ModelFolder, settings: Any
+) -> BatchedPairClassifier:
+    """MiniCheck's Flan-T5: the first token of its answer is 1 for support and 0 for none."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    if loader.config.verifier_labels:
+        raise ConfigError(f"--verifier-labels: {source.name} answers with 1 or 0, not by labels")
+    if settings.model_type != "t5":
+        raise ConfigError(
+            f"--verifier {source.name}: of models that answer with a text only T5s are known, as "
+            f"MiniCheck's Flan-T5; this is a {settings.model_type}"
+        )
+    loaded = loader.load(source, AutoModelForSeq2SeqLM, settings, is_packed=True)
+    tokens = [int(text_ids(loaded.tokenizer, [answer]).flat[0]) for answer in "10"]
+    begin = getattr(settings, "decoder_start_token_id", None)
+    if tokens[0] == tokens[1] or begin is None:
+        raise ConfigError(
+            f"--verifier {source.name}: its answers 1 and 0 do not begin with tokens of their own; "
+            "a model that answers with a text must be one as MiniCheck's Flan-T5"
+        )
+    backbone, answers = packed_t5(loaded.model, dtype=loader.dtype)
+    template = joined_template(loaded.tokenizer, PREFIX)
+    limit = loaded.limit if loaded.limit < 10**6 else MOST_TOKENS
+    return BatchedPairClassifier(
+        loaded.info,
+        PairLogits.of(backbone, lambda batch: answers(batch)[:, tokens]),
+        PairTokenizer(loaded.tokenizer, limit, template),
+        columns=(0, 1),
+        batch_tokens=loader.config.batch_tokens,
+        threshold=_threshold(settings),
+        given={"prompt": PREFIX},
     )
 
 
@@ -213,8 +343,7 @@ def _stock_logits(loaded: LoadedModel, dtype: torch.dtype) -> PairLogits:
         stock = padded_model(model, loaded.tokenizer, with_types=with_types)
         return PairLogits(stock.device, True, lambda batch: stock(batch).logits)
     backbone = packed_backbone(model.base_model, dtype=dtype, with_types=with_types)
-    logits = classifier_logits(model, backbone)
-    return PairLogits(backbone.device, False, logits, backbone.prepare)
+    return PairLogits.of(backbone, classifier_logits(model, backbone))
 
 
 def _takes_types(loaded: LoadedModel) -> bool:

@@ -46,8 +46,8 @@ class ModelInfo(NamedTuple):
 class Model(Protocol):
     """Any model of a run, whatever it does; its role decides the rest.
 
-    It may have ``truncates(items)``, which gives ``[n]`` booleans without a forward pass: whether an
-    item, a text or a pair as its own method takes it, is read in part only.
+    It may have ``truncates(items)``, which gives ``[n]`` booleans without a forward pass: whether
+    an item, a text or a pair as its own method takes it, is read in part only.
     """
 
     @property

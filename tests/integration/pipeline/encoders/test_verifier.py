@@ -13,7 +13,8 @@ import pytest
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.model_check import check_model
-from claimscore.pipeline.encoders.verifier import load, verdict_columns
+from claimscore.pipeline.encoders.nli import load_verifier as load
+from claimscore.pipeline.encoders.nli import verdict_columns
 from tests.support.command_line import Command
 from tests.support.tiny_models import LONG, TEXTS, save_tiny_nli, save_tiny_seq2seq
 
