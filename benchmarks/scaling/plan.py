@@ -1,7 +1,7 @@
 """A run of your size on your machines: what takes how long, and what is slowest.
 
     python benchmarks/scaling/plan.py --records 1000000 --gpus 8 --rpm 10000
-    python benchmarks/scaling/plan.py --records 1000000 --gpus 8 --serving 7 --simulate
+    python benchmarks/scaling/plan.py --records 1000000 --gpus 8 --serving 7
 
 The figures that it starts from are those of docs/explanation/scaling.md; options replace them.
 `claimscore estimate --json` has the work of your own records.
@@ -16,7 +16,6 @@ from typing import Any
 from machines import Encoders, Host, LanguageModel, predict
 from scaling_tables import rows, span
 from setups import ASSUMED, COSTS, Assumed, hotel_pairs, products
-from simulate import simulate
 
 from claimscore.console.amounts import size
 from claimscore.pipeline.estimate.run_time import Work, disk
@@ -56,7 +55,6 @@ def options() -> argparse.Namespace:
                 group.add_argument(option, type=float, default=getattr(of, field.name))
     money = parser.add_argument_group("money")
     money.add_argument("--usd-per-gpu-hour", type=float)
-    parser.add_argument("--simulate", action="store_true", help="by events too")
     return parser.parse_args()
 
 
@@ -128,13 +126,6 @@ def main() -> None:
     hours = asked.gpus * found.known_s / 3600
     price = asked.usd_per_gpu_hour
     print(f"{hours:,.1f} GPU-hours" + ("" if price is None else f", ${hours * price:,.2f}"))
-    if asked.simulate:
-        group = max(1, round(work.requests / 200_000))
-        happened = simulate(work, llm, encoders, host, costs, group=group)
-        print(
-            f"simulated: {span(happened.total_s)}, formulas over it "
-            f"{found.known_s / happened.total_s:.3f}; {happened.losses} devices lost with a chunk"
-        )
 
 
 if __name__ == "__main__":
