@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rows import OWN, Comparison, Row
+from rows import OWN, Row, Target
 
 #: A label that a difference this small could turn is no disagreement.
 MARGIN = 2e-5
@@ -66,50 +66,41 @@ class TableLine(NamedTuple):
     what: str
     threads: str
     at_least: str
-    stretch: str
     met: bool | None
     own: str
     beside: str = ""
     ratio: str = ""
 
 
-HEADER = ("what", "threads", "at least", "stretch", "met", "claimscore", "beside it", "ratio")
+HEADER = ("what", "threads", "at least", "met", "claimscore", "beside it", "ratio")
 
 
 def lines(played: Played) -> list[TableLine]:
-    """A row's comparisons; one that lacks a side says why."""
-    return [_line(played, comparison) for comparison in played.row.comparisons]
+    """A row's comparisons and its share of the peak; one that lacks a side says why."""
+    row, is_own = played.row, OWN in played.seconds
+    found = []
+    for name, target in row.beside.items():
+        ratios = played.ratios(OWN, name) if is_own and name in played.seconds else []
+        text = f"{median(ratios):.2f}{_range(ratios)}" if ratios else ""
+        line = _line(played, row.what, target, "{:g} x", ratios)
+        found.append(line._replace(beside=cell(played, name), ratio=text))
+    shares = [played.share(OWN)] if is_own and played.peaks else []
+    peaks = [f"{way} {gflops_text(median(rates))}" for way, rates in played.ways.items()]
+    line = _line(played, f"{row.what}, share of the peak", row.share, "{:.0%}", shares)
+    beside, text = f"peak, GFLOP/s: {', '.join(peaks)}", f"{shares[0]:.0%}" if shares else ""
+    return [*found, line._replace(beside=beside, ratio=text)]
 
 
-def _line(played: Played, comparison: Comparison) -> TableLine:
-    is_share = comparison.beside is None
-    line = TableLine(
-        what=comparison.what,
-        threads=str(played.threads) if played.row.device == "cpu" else "GPU",
-        at_least=_target(comparison.at_least, is_share),
-        stretch=_target(comparison.stretch, is_share),
-        met=None,
-        own=cell(played, OWN),
-        beside="" if comparison.beside is None else cell(played, comparison.beside),
-    )
-    if OWN not in played.seconds:
-        return line
-    if comparison.beside is None:
-        reached = [played.share(OWN)] if played.peaks else []
-        peaks = [f"{way} {gflops_text(median(found))}" for way, found in played.ways.items()]
-        line = line._replace(beside=f"peak, GFLOP/s: {', '.join(peaks)}")
-        text = f"{reached[0]:.0%}" if reached else ""
-    else:
-        reached = []
-        if comparison.beside in played.seconds:
-            reached = played.ratios(OWN, comparison.beside)
-        text = f"{median(reached):.2f}{_range(reached)}" if reached else ""
-    if not reached:
-        return line
+def _line(
+    played: Played, what: str, target: Target, form: str, reached: Sequence[float]
+) -> TableLine:
+    is_cpu = played.row.device == "cpu"
+    asked = target.two if is_cpu and played.threads > 1 else target.one
     met = None
-    if comparison.at_least is not None:
-        met = median(reached) >= comparison.at_least and agrees(played)
-    return line._replace(met=met, ratio=text)
+    if asked is not None and reached:
+        met = median(reached) >= asked and agrees(played)
+    threads, wanted = str(played.threads) if is_cpu else "GPU", asked and form.format(asked)
+    return TableLine(what, threads, wanted or "", met, cell(played, OWN))
 
 
 def gflops_text(gflops: float) -> str:
@@ -118,12 +109,6 @@ def gflops_text(gflops: float) -> str:
 
 def _range(values: Sequence[float]) -> str:
     return f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
-
-
-def _target(value: float | None, is_share: bool) -> str:
-    if value is None:
-        return ""
-    return f"{value:.0%}" if is_share else f"{value:g} x"
 
 
 def agrees(played: Played) -> bool:

@@ -129,7 +129,6 @@ def line(rounds: list[dict[str, float]]) -> TableLine:
         WHAT,
         "1",
         "at most 1.15 x",
-        "1.05 x",
         median(ratios) <= 1.15 if fair else None,
         f"{middle['both']:.1f} s",
         beside if fair else f"{beside}: not equal, so not judged",

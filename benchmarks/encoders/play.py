@@ -36,8 +36,9 @@ class Bench:
     rounds: int = 3
     scale: float = 1.0
     clients: frozenset[str] = frozenset()
+    before: Path | None = None
     versions: dict[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    references: dict[tuple[str, str, int], Array | None] = dataclasses.field(default_factory=dict)
+    references: dict[tuple[Any, ...], Array | None] = dataclasses.field(default_factory=dict)
 
     def n(self, whole: int) -> int:
         """So many of a row's items."""
@@ -74,12 +75,14 @@ class Desk:
 
     def start(self, client: str, **job: Any) -> Worker:
         """Start a client without waiting; `WorkerError` where it is not to be had."""
-        if client not in {*self.bench.clients, "peak"}:
+        before = self.bench.before
+        if client not in {*self.bench.clients, "peak", *(["before"] if before else [])}:
             raise WorkerError("not asked for")
         python = python_of(client, self.bench.environments)
         if python is None:
             raise WorkerError("not installed (setup_peers.sh)")
-        worker = Worker(client, python, {**self.job, **job}, self.folder)
+        where = {"checkout": before} if before and client == "before" else {}
+        worker = Worker(client, python, {**self.job, **job}, self.folder, **where)
         return self.stack.enter_context(worker)
 
     def ready(self, worker: Worker) -> Worker:
@@ -130,7 +133,7 @@ def sequences(row: Row, model: Path, items: Sequence[Any]) -> list[int]:
 
 def _reference(bench: Bench, row: Row, model: Path, items: Sequence[Any]) -> Array | None:
     """The stock model's numbers, computed once for all rows with the same work."""
-    key = (row.task, row.model, len(items))
+    key = (row.task, row.model, row.reference.name, len(items))
     if key not in bench.references:
         say(f"{row.name}: numbers to compare with ({row.reference.name})")
         threads = len(os.sched_getaffinity(0))

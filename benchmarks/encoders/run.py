@@ -52,7 +52,7 @@ OWN_ROWS = (
 
 def main() -> None:
     names = [row.name for row in ROWS] + [row.name for row in OWN_ROWS]
-    clients = [name for name in CLIENTS if name != "peak"]
+    clients = [name for name in CLIENTS if name not in ("peak", "before")]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -60,6 +60,9 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=[*names, GPU], metavar="NAME", help=shown)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", nargs="+", choices=clients, default=clients)
+    parser.add_argument(
+        "--before", type=Path, help="another checkout of claimscore, beside this one"
+    )
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--environments", type=Path, default=HERE / ".venvs")
     parser.add_argument("--workloads", type=Path, help="default: shared/data/encoder_workloads")
@@ -76,6 +79,7 @@ def main() -> None:
         rounds=asked.rounds,
         scale=asked.scale,
         clients=frozenset(asked.clients),
+        before=None if asked.before is None else asked.before.resolve(),
     )
     lines: list[TableLine] = []
     everything: dict[str, Any] = {}
@@ -84,7 +88,7 @@ def main() -> None:
         if row.name not in chosen:
             continue
         if row.device == "cuda" and not cuda:
-            lines += [skipped(comparison.what) for comparison in row.comparisons]
+            lines.append(skipped(row.what))
             continue
         for threads in asked.threads if row.device == "cpu" else [os.cpu_count() or 1]:
             played = play(bench, row, threads)
@@ -99,7 +103,7 @@ def main() -> None:
         try:
             found = own_row.play(bench)
         except WorkerError as exc:
-            found = [TableLine(own_row.what, "", "", "", None, str(exc))]
+            found = [TableLine(own_row.what, "", "", None, str(exc))]
         lines += found
         everything[own_row.name] = [line._asdict() for line in found]
 
@@ -123,7 +127,7 @@ def has_cuda() -> bool:
 
 def skipped(what: str) -> TableLine:
     name = what if what.startswith("GPU") else f"GPU: {what}"
-    return TableLine(name, "GPU", "", "", None, "not run: no CUDA device")
+    return TableLine(name, "GPU", "", None, "not run: no CUDA device")
 
 
 def machine() -> str:

@@ -21,6 +21,7 @@ ROOT = HERE.parents[1]
 #: Client -> its file, and the environment that has its packages ("" is this one).
 CLIENTS: dict[str, tuple[str, str]] = {
     "claimscore": ("claimscore_client.py", ""),
+    "before": ("claimscore_client.py", ""),
     "peak": ("peak_client.py", ""),
     "sentence-transformers": ("sentence_transformers_client.py", "sentence-transformers"),
     "pipeline": ("pipeline_client.py", "sentence-transformers"),
@@ -61,7 +62,9 @@ def cores(threads: int) -> list[int]:
 class Worker:
     """A client with its model, held to so many threads and cores."""
 
-    def __init__(self, client: str, python: Path, job: Mapping[str, Any], folder: Path) -> None:
+    def __init__(
+        self, client: str, python: Path, job: Mapping[str, Any], folder: Path, checkout: Path = ROOT
+    ) -> None:
         self.client = client
         threads = int(job["threads"])
         self._folder = Path(tempfile.mkdtemp(prefix=f"{client}-", dir=folder))
@@ -79,8 +82,8 @@ class Worker:
             "CLAIMSCORE_CACHE_DIR": str(self._folder / "cache"),
             "CLAIMSCORE_STATE_DIR": str(self._folder / "state"),
         }
-        if client == "claimscore":
-            own["PYTHONPATH"] = str(ROOT)
+        if not CLIENTS[client][1]:
+            own["PYTHONPATH"] = str(checkout)
         allowed = cores(threads) if job["device"] == "cpu" else sorted(os.sched_getaffinity(0))
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(

@@ -37,7 +37,7 @@ def load(job: Job) -> Work:
 
 def model_of(job: Job, role: str) -> Any:
     """The model of a role, as `claimscore run` loads it."""
-    models = {role: job.model}
+    models = {role: "embedded" if job.more.get("embedded") else job.model}
     if role == "token_encoder":
         models |= {"token_layer": job.more["layer"], "rescale_with_baseline": False}
     return load_model(role, EncoderConfig(**models, device=job.device, dtype=job.dtype))
