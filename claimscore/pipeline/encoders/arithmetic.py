@@ -20,7 +20,12 @@ from claimscore import __version__
 from claimscore.config import DType, EncoderConfig, user_state_dir
 from claimscore.pipeline.encoders.devices import device_names, gpu_name, resolve_device
 from claimscore.pipeline.encoders.served import is_served
-from claimscore.pipeline.encoders.throughput import made_up_pairs, read_state, write_state
+from claimscore.pipeline.encoders.throughput import (
+    answers,
+    made_up_pairs,
+    read_state,
+    write_state,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -87,8 +92,9 @@ def is_safe(role: str, config: EncoderConfig, device: torch.device, load: Load) 
     row = read_state(path).get(key)
     if not isinstance(row, dict) or type(row.get("safe")) is not bool:
         logger.warning("%s: comparing bfloat16 with float32, once on this machine", name)
+        pairs = made_up_pairs(0, N_PAIRS)
         exact, rounded = (
-            _numbers(role, load(role, dataclasses.replace(config, dtype=dtype)))
+            answers(load(role, dataclasses.replace(config, dtype=dtype)), role, pairs)
             for dtype in ("float32", "bfloat16")
         )
         row = compare_numbers(role, exact, rounded)
@@ -100,6 +106,7 @@ def compare_numbers(
     role: str, exact: NDArray[np.floating[Any]], rounded: NDArray[np.floating[Any]]
 ) -> dict[str, Any]:
     """Return whether ``rounded`` is near enough to ``exact``, each ``[n, d]``, and how near."""
+    exact, rounded = exact.astype(np.float64), rounded.astype(np.float64)
     if role == "embedder":
         lengths = np.linalg.norm(exact, axis=1) * np.linalg.norm(rounded, axis=1)
         difference = float((1 - (exact * rounded).sum(axis=1) / lengths).max())
@@ -111,18 +118,6 @@ def compare_numbers(
         row["same_labels"] = float(same.mean())
         row["safe"] = row["safe"] and row["same_labels"] >= SAME_LABELS
     return row
-
-
-def _numbers(role: str, model: Any) -> NDArray[np.floating[Any]]:
-    pairs = made_up_pairs(0, N_PAIRS)
-    firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
-    if role == "embedder":
-        found = model.embed([*firsts, *seconds])
-    elif role == "token_encoder":
-        found = model.bertscore(firsts, seconds)
-    else:
-        found = model.classify(pairs)
-    return np.asarray(found, dtype=np.float64)
 
 
 def _cpu_name() -> str:

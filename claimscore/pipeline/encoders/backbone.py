@@ -19,7 +19,7 @@ from claimscore.pipeline.encoders.batching import BatchRunner, pad
 from claimscore.pipeline.encoders.distinct import Distinct, distinct
 from claimscore.pipeline.encoders.packed_families import family_of, packed_backbone
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.throughput import Metered, TokenBudget
+from claimscore.pipeline.encoders.throughput import Metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch, TokenRows
 from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare
 
@@ -186,7 +186,7 @@ class BatchedModel(Metered):
         at_most: int | None = None,
     ) -> None:
         self.info = info
-        self._runner = BatchRunner(info, device, given=batch_tokens, padded=padded, at_most=at_most)
+        self._runner = BatchRunner(device, given=batch_tokens, padded=padded, at_most=at_most)
 
     @property
     def packed(self) -> bool:
@@ -194,9 +194,9 @@ class BatchedModel(Metered):
         return not self._runner.padded
 
     @property
-    def budget(self) -> TokenBudget:
+    def budget(self) -> tuple[int, str]:
         """Tokens in one forward pass, and where the number is from."""
-        return TokenBudget(self._runner.budget, self._runner.origin)
+        return self._runner.budget, self._runner.origin
 
     @torch.inference_mode()
     def _each(

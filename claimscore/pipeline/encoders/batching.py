@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from claimscore.pipeline.encoders.devices import device_lock, free_memory, is_out_of_memory
 from claimscore.pipeline.encoders.distinct import Distinct
-from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
-from claimscore.pipeline.encoders.throughput import LOWERED, save_lowered_budget, token_budget
+from claimscore.pipeline.encoders.protocols import OnBatch, RejectedItemsError
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 
 if TYPE_CHECKING:
@@ -25,6 +24,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("claimscore")
 
+#: Tokens in one forward pass, by device: on a CPU so few that the states of a layer stay near the
+#: cores, on a GPU so many that launching costs nothing. More pays nowhere. The budget decides which
+#: texts share a pass, and so the last bits of a score (2e-5 at most).
+DEFAULT_TOKENS = {"cpu": 1024, "cuda": 131_072}
+DEFAULT, GIVEN, LOWERED = "default of the device", "given", "lowered when memory ran out"
 #: Tokens of the batches that are built at once: between two forward passes a batch costs several
 #: times what it costs in one go, and arrays of more tokens do not stay in the cache of a core.
 AHEAD_TOKENS = 2**15
@@ -84,28 +88,25 @@ class BatchRunner:
     """Runs rows through a forward pass, longest first, within a budget that memory may lower.
 
     A batch that runs out of memory is halved by tokens and tried again; the lower budget stays
-    for all that follows, in later calls and, unless the first one was ``given``, in later runs. A
-    single row that does not fit is rejected: never a made-up number. ``padded`` says what a batch
-    costs: see `next_batch`. No budget is more than ``at_most``. Several threads may run rows at
-    once: their batches take turns, with those of all models loaded as one `shared_device`.
+    for all that follows, in later calls too. A single row that does not fit is rejected: never a
+    made-up number. ``padded`` says what a batch costs: see `next_batch`. No budget is more than
+    ``at_most``, and ``origin`` says where it is from. Several threads may run rows at once: their
+    batches take turns, with those of all models loaded as one `shared_device`.
     """
 
     def __init__(
         self,
-        info: ModelInfo,
         device: torch.device,
         *,
         given: int | None,
         padded: bool,
         at_most: int | None = None,
     ) -> None:
-        found = token_budget(given, info, device)
-        self.budget = found.tokens if at_most is None else max(1, min(found.tokens, at_most))
-        self.origin = found.origin
+        budget = DEFAULT_TOKENS[device.type] if given is None else given
+        self.budget = budget if at_most is None else max(1, min(budget, at_most))
+        self.origin = DEFAULT if given is None else GIVEN
         self.padded = padded
         self.device = device
-        self._info = info
-        self._kept_for_later = given is None
         self._lock = device_lock()
 
     def run(
@@ -219,8 +220,6 @@ class BatchRunner:
         # Another thread may have lowered it since this batch was planned.
         self.budget = min(self.budget, max(1, batch.tokens // 2))
         self.origin = LOWERED
-        if self._kept_for_later:
-            save_lowered_budget(self._info, self.device, self.budget)
         logger.warning(
             "out of memory at %d tokens (%d rows): the token budget is now %d",
             batch.tokens,

@@ -1,11 +1,8 @@
-"""How many tokens a device takes at once, and how many a second: found by work, kept in files.
+"""How many tokens a second a model reads on a device: found by work, kept in a file.
 
-A batch's budget of tokens decides which texts share a forward pass, and so the last bits of a
-score (2e-5 at most). It is the device's default until memory runs out; then it is halved and kept
-for later runs. Throughput decides nothing: `estimate` and `models check` read it. It is counted in
-tokens by characters, since an estimate has no tokenizer, up to what the model reads of a text; it
-is of all that a call does, without stored results and without waiting for a device that another
-thread has.
+It decides nothing: `estimate` and `models check` read it. It is counted in tokens by characters,
+since an estimate has no tokenizer, up to what the model reads of a text; it is of all that a call
+does, without stored results and without waiting for a device that another thread has.
 """
 
 from __future__ import annotations
@@ -18,24 +15,15 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from claimscore.atomic import write_text
 from claimscore.config import DType, EncoderConfig, user_state_dir
 from claimscore.errors import ClaimscoreError
-from claimscore.pipeline.encoders.devices import device_label, device_wait_s, gpu_name
-from claimscore.pipeline.encoders.protocols import ModelInfo
-
-if TYPE_CHECKING:
-    import torch
-
-#: Tokens in one forward pass, by device: on a CPU so few that the states of a layer stay near the
-#: cores, on a GPU so many that launching costs nothing. More pays nowhere.
-DEFAULT_TOKENS = {"cpu": 1024, "cuda": 131_072}
-DEFAULT, GIVEN, LOWERED = "default of the device", "given", "lowered when memory ran out"
-BUDGETS_FILE = "token-budgets.json"
+from claimscore.pipeline.encoders.devices import device_label, device_wait_s
 
 #: Characters of a token, about, and the special tokens that a text costs besides.
 CHARACTERS_PER_TOKEN, SPECIAL_TOKENS = 4, 2
@@ -59,39 +47,6 @@ _TEXTS = (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class TokenBudget(NamedTuple):
-    """Tokens in one forward pass, and where the number is from: one of the words above."""
-
-    tokens: int
-    origin: str
-
-
-def token_budget(given: int | None, info: ModelInfo, device: torch.device) -> TokenBudget:
-    """Return the budget of a model on a device: given, else lowered by an earlier run, else new."""
-    if given is not None:
-        return TokenBudget(given, GIVEN)
-    row = read_state(budgets_file()).get(_budget_name(info, device))
-    tokens = row.get("tokens") if isinstance(row, dict) else None
-    if type(tokens) is int and tokens >= 1:
-        return TokenBudget(tokens, LOWERED)
-    return TokenBudget(DEFAULT_TOKENS[device.type], DEFAULT)
-
-
-def save_lowered_budget(info: ModelInfo, device: torch.device, tokens: int) -> None:
-    """Keep for later runs that memory ran out above ``tokens``."""
-    write_state(budgets_file(), _budget_name(info, device), {"tokens": tokens})
-
-
-def budgets_file() -> Path:
-    """Where lowered budgets are kept; deleting it lets later runs begin with the default."""
-    return user_state_dir() / BUDGETS_FILE
-
-
-def _budget_name(info: ModelInfo, device: torch.device) -> str:
-    name = gpu_name(device) if device.type == "cuda" else device.type
-    return " | ".join((info.model, info.revision, name, info.dtype))
 
 
 class Throughput(NamedTuple):
@@ -141,11 +96,11 @@ def _throughput(row: object) -> Throughput | None:
     """A row of the file; None for a damaged one, and for one that counted what was not read."""
     if not isinstance(row, dict) or "limit" not in row:
         return None
-    tokens, seconds = _positive(row.get("tokens")), _positive(row.get("seconds"))
-    limit = _positive(row["limit"])
-    if tokens is None or seconds is None:
-        return None
-    return Throughput(tokens, seconds, None if limit is None else int(limit))
+    tokens, seconds, limit = row.get("tokens"), row.get("seconds"), row["limit"]
+    for value in (tokens, seconds) if limit is None else (tokens, seconds, limit):
+        if type(value) not in (int, float) or not 0 < value < 1e18:
+            return None
+    return Throughput(tokens, seconds, limit)
 
 
 def save_throughput(key: ThroughputKey, found: Throughput) -> None:
@@ -257,16 +212,18 @@ def calibrate(model: Any) -> Throughput:
     key, limit = model.meter.key, model.meter.total.limit
     model.meter = None  # what a run saves is of real texts
     n, start = _FIRST, 0
-    _ask(model, key.role, made_up_pairs(start, n))
+    answers(model, key.role, made_up_pairs(start, n))
     while True:
         start += n
         pairs = made_up_pairs(start, n)
         began = time.monotonic()
-        tokens = _ask(model, key.role, pairs)
+        answers(model, key.role, pairs)
         seconds = time.monotonic() - began
         if (seconds >= CALIBRATION_S and n >= ENOUGH) or seconds >= LONG_S or n >= _MOST:
             break
         n *= 2
+    is_pairs = key.role in ("nli", "verifier")
+    tokens = estimated_tokens(pairs) if is_pairs else tokens_of_each(pairs)
     found = Throughput(tokens, seconds, limit)
     save_throughput(key, found)
     return found
@@ -281,17 +238,16 @@ def made_up_pairs(start: int, n: int) -> list[tuple[str, str]]:
     return [(text(i, i), text(i // 4, -i)) for i in range(start, start + n)]
 
 
-def _ask(model: Any, role: str, pairs: list[tuple[str, str]]) -> int:
-    """Ask the model about all pairs, or about their texts; return the tokens it was given."""
-    if role in ("nli", "verifier"):
-        model.classify(pairs)
-        return estimated_tokens(pairs)
+def answers(model: Any, role: str, pairs: list[tuple[str, str]]) -> NDArray[Any]:
+    """A model's numbers for pairs; of a sentence encoder the vectors of their texts."""
     firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
     if role == "embedder":
-        model.embed([*firsts, *seconds])
+        found = model.embed([*firsts, *seconds])
+    elif role == "token_encoder":
+        found = model.bertscore(firsts, seconds)
     else:
-        model.bertscore(firsts, seconds)
-    return estimated_tokens([*firsts, *seconds])
+        found = model.classify(pairs)
+    return np.asarray(found)
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -309,10 +265,3 @@ def write_state(path: Path, name: str, row: dict[str, Any]) -> None:
     with contextlib.suppress(OSError, ClaimscoreError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
-
-
-def _positive(value: object) -> float | None:
-    """A number above zero; None for all else that a file may hold."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e18:
-        return None
-    return float(value)

@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders import batching
-from claimscore.pipeline.encoders.batching import BatchPlan, BatchRunner, longest_first, next_batch
+from claimscore.pipeline.encoders.batching import (
+    GIVEN,
+    LOWERED,
+    BatchPlan,
+    BatchRunner,
+    longest_first,
+    next_batch,
+)
 from claimscore.pipeline.encoders.distinct import distinct
-from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.throughput import GIVEN, LOWERED
+from claimscore.pipeline.encoders.protocols import RejectedItemsError
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 LENGTHS = st.lists(st.integers(1, 200), max_size=60)
@@ -37,8 +43,7 @@ class Device:
 
 
 def runner(budget: int | None, at_most: int | None = None) -> BatchRunner:
-    info = ModelInfo("org/model", "abc", "float32")
-    return BatchRunner(info, torch.device("cpu"), given=budget, padded=False, at_most=at_most)
+    return BatchRunner(torch.device("cpu"), given=budget, padded=False, at_most=at_most)
 
 
 def plan(lengths: list[int], budget: int, *, padded: bool) -> Iterator[BatchPlan]:
@@ -91,12 +96,13 @@ def test_a_smaller_device_computes_the_same_rows(
     assert [i for places in plain.done for i in places] == longest_first(lengths).tolist()
 
 
-def test_a_lowered_budget_is_kept_for_later_runs_unless_it_was_given() -> None:
-    for budget, later in ((600, 1024), (None, 125)):
-        list(runner(budget).run([10] * 200, Device([10] * 200, 200)))
-        assert runner(None).budget == later
-    assert (runner(None).origin, runner(77).origin) == (LOWERED, GIVEN)
-    assert runner(None, at_most=50).budget == 50
+def test_a_budget_is_given_or_the_default_until_it_is_lowered() -> None:
+    assert (runner(77).budget, runner(77).origin) == (77, GIVEN)
+    assert (runner(None).budget, runner(None, at_most=50).budget) == (1024, 50)
+    own, device = runner(None), Device([10] * 200, 200)
+    for _ in range(2):
+        list(own.run([10] * 200, device))
+        assert (own.budget, own.origin, device.failed) == (125, LOWERED, 3)
 
 
 def test_an_item_is_done_when_all_its_rows_are() -> None:

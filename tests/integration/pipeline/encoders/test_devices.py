@@ -28,7 +28,6 @@ from claimscore.pipeline.encoders.devices import (
     resolve_device,
     shared_device,
 )
-from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 
 
@@ -142,8 +141,7 @@ def test_models_behind_servers_need_no_device(monkeypatch: pytest.MonkeyPatch, d
 
 
 def runner(budget: int = 4) -> BatchRunner:
-    info = ModelInfo("org/model", "abc", "float32")
-    return BatchRunner(info, torch.device("cpu"), given=budget, padded=False)
+    return BatchRunner(torch.device("cpu"), given=budget, padded=False)
 
 
 def test_the_models_of_one_device_compute_one_at_a_time() -> None:

@@ -14,26 +14,19 @@ from claimscore.pipeline.encoders import load_model, throughput
 from claimscore.pipeline.encoders.devices import device_label
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.encoders.throughput import (
-    DEFAULT,
-    GIVEN,
-    LOWERED,
     Meter,
     Metered,
     Throughput,
     ThroughputKey,
-    TokenBudget,
-    budgets_file,
     calibrate,
     estimated_tokens,
     known_throughput,
     metered,
     padded_tokens,
-    save_lowered_budget,
     save_throughput,
     throughput_anywhere,
     throughput_file,
     throughput_key,
-    token_budget,
     tokens_of_each,
 )
 from tests.support.tiny_models import Folders
@@ -43,26 +36,6 @@ INFO = ModelInfo("org/model", "abc", "float32")
 KEY = ThroughputKey("nli", "embedded", "float32", "cpu, 1 thread")
 
 
-def test_a_budget_is_given_or_lowered_or_the_default() -> None:
-    assert token_budget(None, INFO, CPU) == TokenBudget(1024, DEFAULT)
-    save_lowered_budget(INFO, CPU, 64)
-    assert token_budget(None, INFO, CPU) == TokenBudget(64, LOWERED)
-    assert token_budget(77, INFO, CPU) == TokenBudget(77, GIVEN)
-    for other in ("model", "revision", "dtype"):
-        info = INFO._replace(**{other: "other"})
-        assert token_budget(None, info, CPU) == TokenBudget(1024, DEFAULT)
-
-
-def test_gpus_of_two_kinds_have_two_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lowered one is kept under the GPU's name."""
-    gpu = torch.device("cuda")
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "small")
-    save_lowered_budget(INFO, gpu, 8192)
-    assert token_budget(None, INFO, gpu) == TokenBudget(8192, LOWERED)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "large")
-    assert token_budget(None, INFO, gpu) == TokenBudget(131_072, DEFAULT)
-
-
 @pytest.mark.parametrize(
     "row",
     ["", "[]", "{", "\x00", '{"KEY": 1}', '{"KEY": {"tokens": "many", "seconds": 1}}',
@@ -70,23 +43,17 @@ def test_gpus_of_two_kinds_have_two_budgets(monkeypatch: pytest.MonkeyPatch) -> 
      '{"KEY": {"tokens": 0, "seconds": NaN}}'],
 )  # fmt: skip
 def test_damaged_files_are_forgotten_and_written_anew(row: str) -> None:
-    for file, key in ((throughput_file(), KEY), (budgets_file(), (*INFO[:2], "cpu", INFO.dtype))):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(row.replace("KEY", " | ".join(key)))
+    throughput_file().parent.mkdir(parents=True, exist_ok=True)
+    throughput_file().write_text(row.replace("KEY", " | ".join(KEY)))
     assert known_throughput(KEY) is None
-    assert token_budget(None, INFO, CPU).origin == DEFAULT
     save_throughput(KEY, Throughput(1, 2))
-    save_lowered_budget(INFO, CPU, 32)
     assert known_throughput(KEY) == Throughput(1, 2)
-    assert token_budget(None, INFO, CPU) == TokenBudget(32, LOWERED)
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     (user_state_dir() / "file").write_text("")
     monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(user_state_dir() / "file" / "below"))
-    save_lowered_budget(INFO, CPU, 32)
     save_throughput(KEY, Throughput(1, 2))
-    assert token_budget(None, INFO, CPU).origin == DEFAULT
     assert known_throughput(KEY) is None
 
 
