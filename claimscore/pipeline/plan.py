@@ -21,7 +21,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import check_named
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.passes import PASSES, ModelPass
-from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
+from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.passes.text_scores import FACTCC_PASS
 from claimscore.pipeline.tasks import TASKS

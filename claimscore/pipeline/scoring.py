@@ -15,7 +15,7 @@ from claimscore.claim_checks import CHECKS, EVIDENCE_CHECKS, summarized
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
 from claimscore.pipeline.passes import PASSES
-from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
+from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import MIN_VALUES, RunningMean, interval_text
 from claimscore.tables import SCORES, TABLES

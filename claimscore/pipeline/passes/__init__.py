@@ -5,10 +5,8 @@ Importing this is cheap: a pass imports its model's library when a model is load
 
 from __future__ import annotations
 
-from claimscore.pipeline.passes.claim_entailment import CLAIM_ENTAILMENT_PASS
-from claimscore.pipeline.passes.ls_scores import LS_PADDED_PASS, LS_PASS
 from claimscore.pipeline.passes.model_pass import ModelPass, PassInput, PassResult
-from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS, NLI_PASS
+from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS, CLAIM_ENTAILMENT_PASS, NLI_PASS
 from claimscore.pipeline.passes.similarities import (
     FACT_SIMILARITIES_PASS,
     TEXT_SIMILARITIES_PASS,
@@ -19,6 +17,8 @@ from claimscore.pipeline.passes.text_scores import (
     BLANC_HELP_PASS,
     BLANC_TUNE_PASS,
     FACTCC_PASS,
+    LS_PADDED_PASS,
+    LS_PASS,
     PERPLEXITY_PASS,
     TOKEN_SCORES_PASS,
 )

@@ -102,6 +102,22 @@ def without_rejected(
             left = [item for item in left if item.id not in rejected]
 
 
+def asked(
+    given: PassInput,
+    items: Sequence[ItemT],
+    call: Callable[..., AnswerT],
+    *texts: Callable[[ItemT], Any],
+    side: str | None = None,
+) -> PassAnswer[ItemT, AnswerT]:
+    """`without_rejected`, where a method of the model takes lists of the items' `texts`."""
+
+    def ask(left: list[ItemT]) -> AnswerT:
+        columns = ([text(item) for item in left] for text in texts)
+        return call(*columns, on_batch=given.listen(len(left)))
+
+    return without_rejected(given.need.kind, items, ask, side=side)
+
+
 def truncated(model: Any, items: Sequence[Any]) -> pl.Series:
     """Whether the model read an item in part only; null where it does not tell."""
     tell = getattr(model, "truncates", None)

@@ -1,4 +1,5 @@
-"""NLI over claims and over blocks of text: every text of one list with every one of another.
+"""NLI over claims and over blocks of text: every text of one list with every one of another; and
+of each claim whether the sentence that it was made from entails it.
 
 Pairs grow with the square of the texts: two sides with 500 claims each are half a million. So
 pairs, what a model makes of them and their rows are made for `PAIRS_AT_ONCE` at a time. A chunk
@@ -17,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.blocks import Cut, find_cut
+from claimscore.metrics.support import threshold_of
 from claimscore.pipeline.encoders.distinct import Pair
 from claimscore.pipeline.encoders.protocols import (
     NLI_LABELS,
@@ -28,12 +30,14 @@ from claimscore.pipeline.passes.model_pass import (
     ModelPass,
     PassInput,
     PassResult,
+    asked,
+    pass_result,
     truncated,
     typed_rows,
     without_rejected,
 )
 from claimscore.pipeline.tasks.base import side_texts
-from claimscore.tables import BLOCK_NLI, FAILURES, NLI, Table
+from claimscore.tables import BLOCK_NLI, CLAIM_CHECKS, FAILURES, NLI, SIDE_COLUMNS, Table
 
 #: 64 pairs of summaries with 32 claims a side have as many. About 100 MB of texts, tokens and
 #: results.
@@ -178,5 +182,56 @@ def _pairs(
         yield from islice(every, max(start - begin, 0), stop - begin)
 
 
+class _Claim(NamedTuple):
+    id: str
+    sentence_index: int | None
+    claim_index: int
+    pair: tuple[str, str]
+
+
+def claim_entailment_pass(given: PassInput) -> PassResult:
+    """A row for each claim of one side that the sentence it was made from does not entail.
+
+    A check (`claim_checks`), made where a metric needs the NLI model anyway. It fails no record: a
+    claim that the model refuses, or cannot read whole beside its sentence, has no row. A claim that
+    is its sentence is entailed without a question. Claims of a whole text are judged by that text.
+    """
+    classifier: PairClassifier = given.model
+    claims, values, _ = asked(given, _claims(given), classifier.classify, lambda claim: claim.pair)
+    threshold = threshold_of(classifier)
+    cut = truncated(classifier, [claim.pair for claim in claims])
+    rows: list[dict[str, object]] = [
+        {
+            "id": claim.id,
+            "side": given.need.sides[0],
+            "sentence_index": claim.sentence_index,
+            "claim_index": claim.claim_index,
+            "check": "not_entailed",
+            "value": float(value[0]),
+        }
+        for claim, value, is_cut in zip(claims, values, cut, strict=True)
+        if value[0] < threshold and not is_cut
+    ]
+    return pass_result(CLAIM_CHECKS, CLAIM_CHECKS.frame(rows), [], classifier.info)
+
+
+def _claims(given: PassInput) -> list[_Claim]:
+    (side,) = given.need.sides
+    columns = ("id", "sentence_index", "claim_index", "sentence", "text")
+    rows = given.read("claims").filter(side=side).select(columns)
+    has_text = SIDE_COLUMNS.get(side) in given.records.columns
+    whole = dict(given.records.select("id", SIDE_COLUMNS[side]).iter_rows()) if has_text else {}
+    found = []
+    for record, sentence_index, claim_index, sentence, claim in rows.iter_rows():
+        text = whole.get(record) if sentence is None else sentence
+        if text and text.strip() not in ("", claim):
+            found.append(_Claim(record, sentence_index, claim_index, (text, claim)))
+    places = {record: place for place, record in enumerate(given.records["id"])}
+    return sorted(found, key=lambda claim: places[claim.id])
+
+
 NLI_PASS = ModelPass("nli", "nli", nli_pass, after=("decompose",))
 BLOCK_NLI_PASS = ModelPass("block_nli", "nli", block_nli_pass)
+CLAIM_ENTAILMENT_PASS = ModelPass(
+    "claim_entailment", "nli", claim_entailment_pass, after=("decompose",)
+)

@@ -19,10 +19,10 @@ from claimscore.pipeline.passes.model_pass import (
     ModelPass,
     PassInput,
     PassResult,
+    asked,
     failed_side,
     pass_result,
     truncated,
-    without_rejected,
 )
 from claimscore.pipeline.tasks.base import side_texts
 from claimscore.tables import SIMILARITIES
@@ -71,19 +71,16 @@ def _texts(given: PassInput, of: SideUnit) -> Iterator[UnitText]:
 
 
 def _similarities(
-    given: PassInput, kind: str, units: Callable[[PassInput, SideUnit], Iterator[UnitText]]
+    given: PassInput, units: Callable[[PassInput, SideUnit], Iterator[UnitText]]
 ) -> PassResult:
     embedder: Embedder = given.model
     first, second = (SideUnit(*item.split(".")) for item in given.need.over)
     sides = tuple(dict.fromkeys((first, second)))
     every = [item for of in sides for item in units(given, of) if item.id not in given.broken]
 
-    def ask(items: list[UnitText]) -> NDArray[np.float32]:
-        texts = [item.text for item in items]
-        return embedder.embed(texts, on_batch=given.listen(len(items)))
-
-    items, vectors, failures = without_rejected(
-        kind, every, ask, side=failed_side(given.need.sides)
+    side = failed_side(given.need.sides)
+    items, vectors, failures = asked(
+        given, every, embedder.embed, lambda item: item.text, side=side
     )
     cut = truncated(embedder, [item.text for item in items])
     return pass_result(
@@ -142,12 +139,12 @@ def _cosine_rows(
 
 def fact_pass(given: PassInput) -> PassResult:
     """Every fact of one side with every fact of the other: `over` is `source.fact` and so on."""
-    return _similarities(given, "fact_similarities", _facts)
+    return _similarities(given, _facts)
 
 
 def text_pass(given: PassInput) -> PassResult:
     """The same for sentences or whole texts: `summary.text` with `references.text` and so on."""
-    return _similarities(given, "text_similarities", _texts)
+    return _similarities(given, _texts)
 
 
 FACT_SIMILARITIES_PASS = ModelPass(

@@ -1,28 +1,35 @@
-"""Numbers of whole texts: BERTScore of two sides, and how likely a language model finds a text."""
+"""Numbers of whole texts: BERTScore of two sides, how likely a language model finds a text, BLANC,
+FactCC and LS_Score."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.metrics.blanc import COUNTS as BLANC_COUNTS
+from claimscore.metrics.linguistic_semantic import code_linguistic
 from claimscore.pipeline.encoders.protocols import OnBatch, TokenEncoder, Verifier
 from claimscore.pipeline.passes.model_pass import (
     ModelPass,
     PassInput,
     PassResult,
     RecordTexts,
+    asked,
     failed_side,
     pass_result,
     text_pairs,
     texts_of,
     truncated,
-    without_rejected,
 )
 from claimscore.tables import TEXT_SCORES, TOKEN_SCORES
+
+if TYPE_CHECKING:
+    from claimscore.pipeline.encoders.ls_model import LSModel, PairNumbers
 
 PERPLEXITY, BART_SCORE = "perplexity", "bart_score"
 BLANC_HELP, BLANC_TUNE = "blanc_help", "blanc_tune"
@@ -30,20 +37,18 @@ BLANC_HELP, BLANC_TUNE = "blanc_help", "blanc_tune"
 #: Names of the two numbers of each text: a sum in nats, and how many tokens it is over.
 LIKELIHOOD = LOG_LIKELIHOOD, TOKENS = "log_likelihood", "tokens"
 
+#: The texts of `RecordTexts` that a model is asked about.
+BOTH = attrgetter("first"), attrgetter("second")
+
 
 def token_pass(given: PassInput) -> PassResult:
     """BERTScore of the first side against each text of the second; blank texts have no row."""
     encoder: TokenEncoder = given.model
     candidate, reference = given.need.sides
 
-    def ask(pairs: list[RecordTexts]) -> NDArray[np.float64]:
-        candidates, references = [pair.first for pair in pairs], [pair.second for pair in pairs]
-        return encoder.bertscore(candidates, references, on_batch=given.listen(len(pairs)))
-
     every = text_pairs(given.records, first=candidate, second=reference)
-    pairs, scores, failures = without_rejected(
-        "token_scores", every, ask, side=failed_side(given.need.sides)
-    )
+    side = failed_side(given.need.sides)
+    pairs, scores, failures = asked(given, every, encoder.bertscore, *BOTH, side=side)
     rows = pl.DataFrame(
         {
             "id": [pair.id for pair in pairs],
@@ -78,14 +83,7 @@ def perplexity_pass(given: PassInput) -> PassResult:
         for place, text in texts.get(record, ())
     ]
 
-    def ask(left: list[RecordTexts]) -> NDArray[np.float64]:
-        texts = [item.first for item in left]
-        found: NDArray[np.float64] = given.model.log_likelihoods(
-            texts, on_batch=given.listen(len(texts))
-        )
-        return found
-
-    return _numbers(given, every, ask, LIKELIHOOD)
+    return _numbers(given, every, given.model.log_likelihoods, LIKELIHOOD)
 
 
 def bart_score_pass(given: PassInput) -> PassResult:
@@ -115,23 +113,20 @@ def factcc_pass(given: PassInput) -> PassResult:
 def _of_pairs(
     given: PassInput, call: Callable[..., NDArray[np.float64]], names: Sequence[str]
 ) -> PassResult:
-    def ask(left: list[RecordTexts]) -> NDArray[np.float64]:
-        firsts, seconds = [item.first for item in left], [item.second for item in left]
-        return call(firsts, seconds, on_batch=given.listen(len(left)))
-
     first, second = given.need.sides
-    return _numbers(given, text_pairs(given.records, first=first, second=second), ask, names)
+    return _numbers(given, text_pairs(given.records, first=first, second=second), call, names)
 
 
 def _numbers(
     given: PassInput,
     every: list[RecordTexts],
-    ask: Callable[[list[RecordTexts]], NDArray[np.float64]],
+    call: Callable[..., NDArray[np.float64]],
     names: Sequence[str],
 ) -> PassResult:
     """A row an item and name; the index is that of the side which has several texts."""
     kind, sides = given.need.kind, given.need.sides
-    items, values, failures = without_rejected(kind, every, ask, side=failed_side(sides))
+    texts = BOTH[: len(sides)]
+    items, values, failures = asked(given, every, call, *texts, side=failed_side(sides))
     pairs = [(item.first, item.second) for item in items]
     cut = truncated(given.model, pairs if len(sides) == 2 else [text for text, _ in pairs])
     rows = [
@@ -156,9 +151,89 @@ def _numbers(
     )
 
 
+def ls_pass(given: PassInput) -> PassResult:
+    """LS_Score's numbers: how likely a summary's tokens are, and its [CLS] cosine with every text
+    of the source; records with a blank side have none."""
+    model: LSModel = given.model
+    document_side, summary_side = given.need.sides
+    documents = texts_of(given.records, document_side)
+    every = [
+        RecordTexts(record, document, texts[0][1], index, None)
+        for record, texts in texts_of(given.records, summary_side).items()
+        if texts
+        for index, (_, document) in enumerate(documents.get(record, ()))
+    ]
+    items, numbers, failures = asked(given, every, model.score, attrgetter("first", "second"))
+    rows = _ls_rows(items, numbers, document_side, summary_side, model.head)
+    return _ls_result(given, list(rows), failures)
+
+
+def ls_padded_pass(given: PassInput) -> PassResult:
+    """The likelihood of LS_Score's published code, over all positions of the padded summary: as
+    costly as a summary of 512 tokens each, so it is done where it is asked for."""
+    model: LSModel = given.model
+    if model.head != "ls":  # no likelihood: the metric says so
+        return _ls_result(given, [], [])
+    (side,) = given.need.sides
+    every = [
+        RecordTexts(record, texts[0][1], "", None, None)
+        for record, texts in texts_of(given.records, side).items()
+        if texts
+    ]
+    items, sums, failures = asked(given, every, model.padded_log_probs, attrgetter("first"))
+    rows = [
+        _value(item.id, side, "linguistic_code", code_linguistic(log_prob, int(tokens)))
+        for item, (log_prob, tokens) in zip(items, sums.tolist(), strict=True)
+    ]
+    return _ls_result(given, rows, failures)
+
+
+def _ls_rows(
+    items: Sequence[RecordTexts],
+    numbers: PairNumbers,
+    document_side: str,
+    summary_side: str,
+    head: str,
+) -> Iterator[dict[str, Any]]:
+    """The rows of each pair; those of the summary alone stand once, at its first document."""
+    columns = {name: values.tolist() for name, values in numbers._asdict().items()}
+    for i, item in enumerate(items):
+        row = {name: values[i] for name, values in columns.items()}
+        cut = row["summary_cut"] > 0
+        if item.first_index == 0:
+            if head == "ls":
+                for part in ("linguistic", "linguistic_inner"):
+                    yield _value(item.id, summary_side, part, row[part]) | {"truncated": cut}
+            yield _value(item.id, summary_side, "tokens", row["summary_tokens"])
+            yield _value(item.id, summary_side, "cut", row["summary_cut"])
+        name = "semantic" if head == "ls" else "linear"
+        beside = {
+            "given_side": document_side,
+            "given_index": item.first_index,
+            "truncated": cut or row["document_cut"] > 0,
+        }
+        yield _value(item.id, summary_side, name, row[name]) | beside
+        own = {"given_index": item.first_index}
+        yield _value(item.id, document_side, "tokens", row["document_tokens"]) | own
+        yield _value(item.id, document_side, "cut", row["document_cut"]) | own
+
+
+def _value(record: str, side: str, name: str, value: float) -> dict[str, Any]:
+    return {"id": record, "side": side, "name": name, "value": float(value)}
+
+
+def _ls_result(
+    given: PassInput, rows: list[dict[str, Any]], failures: list[dict[str, Any]]
+) -> PassResult:
+    frame, measure = TEXT_SCORES.frame(rows), pl.lit(given.need.kind)
+    return pass_result(TEXT_SCORES, frame, failures, given.model.info, measure=measure)
+
+
 TOKEN_SCORES_PASS = ModelPass("token_scores", "token_encoder", token_pass)
 PERPLEXITY_PASS = ModelPass(PERPLEXITY, "causal_lm", perplexity_pass, unit="texts")
 BART_SCORE_PASS = ModelPass(BART_SCORE, "seq2seq_lm", bart_score_pass)
 BLANC_HELP_PASS = ModelPass(BLANC_HELP, "masked_lm", blanc_pass)
 BLANC_TUNE_PASS = ModelPass(BLANC_TUNE, "masked_lm", blanc_pass)
 FACTCC_PASS = ModelPass("factcc", "verifier", factcc_pass)
+LS_PASS = ModelPass("ls", "ls_model", ls_pass)
+LS_PADDED_PASS = ModelPass("ls_padded", "ls_model", ls_padded_pass, unit="texts")
