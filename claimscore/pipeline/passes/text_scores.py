@@ -160,7 +160,7 @@ def ls_pass(given: PassInput) -> PassResult:
     every = [
         RecordTexts(record, document, texts[0][1], index, None)
         for record, texts in texts_of(given.records, summary_side).items()
-        if texts
+        if texts and record not in given.broken
         for index, (_, document) in enumerate(documents.get(record, ()))
     ]
     items, numbers, failures = asked(given, every, model.score, attrgetter("first", "second"))
@@ -178,7 +178,7 @@ def ls_padded_pass(given: PassInput) -> PassResult:
     every = [
         RecordTexts(record, texts[0][1], "", None, None)
         for record, texts in texts_of(given.records, side).items()
-        if texts
+        if texts and record not in given.broken
     ]
     items, sums, failures = asked(given, every, model.padded_log_probs, attrgetter("first"))
     rows = [
