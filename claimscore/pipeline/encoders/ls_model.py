@@ -136,10 +136,11 @@ class LSModel(TextModel):
         def summed(places: list[int], batch: TokenBatch) -> NDArray[np.float64]:
             """All positions have states; a text's own alone are attended to."""
             states = self._backbone.states(batch, read=encoded.lengths[places])
-            return self._log_probs(states, batch.ids).reshape(len(places), -1).sum(axis=1)
+            values = self._log_probs(states, batch.ids).reshape(len(places), -1)
+            found: NDArray[np.float64] = values.sum(axis=1)
+            return found
 
-        found = self._each(texts, WholeRows(ragged(filled)), summed, on_batch)
-        sums = np.array(found, dtype=np.float64)
+        sums = np.array(self._each(texts, WholeRows(ragged(filled)), summed, on_batch), dtype=float)
         return np.stack([sums, encoded.lengths], axis=1)[texts.inverse]
 
     def _log_probs(self, states: Tensor, ids: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -59,7 +59,7 @@ def packed_bert(
         return found
 
     def layer(name: str) -> Layer:
-        parts = {field: linear(f"{name}.{path}") for field, path in paths.items()}
+        parts: dict[str, Any] = {f: linear(f"{name}.{path}") for f, path in paths.items()}
         first, second = (normed(f"{name}.{path}") for path in norms)
         return Layer(LayerParts(**parts, norms=(first, second), heads=heads), dtype)
 

@@ -51,7 +51,8 @@ class Family(NamedTuple):
         """The parts of a layer of transformers' model."""
         config, found = model.config, dict[str, Any]()
         for names, path in self.parts.items():
-            fields, part = names.split(), attrgetter(*path.split("+"))(layer)
+            fields = names.split()
+            part: Any = attrgetter(*path.split("+"))(layer)
             parts = _split(part, len(fields)) if len(fields) > 1 else [part]
             found.update(zip(fields, parts, strict=True))
         acts = (getattr(config, name, None) for name in _ACTIVATIONS)

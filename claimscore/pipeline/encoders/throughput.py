@@ -96,11 +96,10 @@ def _throughput(row: object) -> Throughput | None:
     """A row of the file; None for a damaged one, and for one that counted what was not read."""
     if not isinstance(row, dict) or "limit" not in row:
         return None
-    tokens, seconds, limit = row.get("tokens"), row.get("seconds"), row["limit"]
-    for value in (tokens, seconds) if limit is None else (tokens, seconds, limit):
-        if type(value) not in (int, float) or not 0 < value < 1e18:
-            return None
-    return Throughput(tokens, seconds, limit)
+    found = Throughput(row.get("tokens", 0), row.get("seconds", 0), row["limit"])
+    values: tuple[Any, ...] = found if found.limit is not None else found[:2]
+    is_sane = all(type(value) in (int, float) and 0 < value < 1e18 for value in values)
+    return found if is_sane else None
 
 
 def save_throughput(key: ThroughputKey, found: Throughput) -> None:
