@@ -106,18 +106,16 @@ def check_model(model: str, config: EncoderConfig, role: Role | None = None) -> 
     named = {role.replace("-", "_"): model}
     options: dict[str, Any] = {**named, "rescale_with_baseline": False}
     config = dataclasses.replace(config, **options)
-    checks: dict[Role, Callable[[str, EncoderConfig], ModelCheck]] = {
-        "nli": _check_nli,
-        "verifier": _check_verifier,
-        "embedder": _check_embedder,
-        "token-encoder": _check_tokens,
+    checks: dict[Role, Callable[[str, EncoderConfig, Role], ModelCheck]] = {
+        **{"nli": _check_pairs, "verifier": _check_pairs},
+        **{"embedder": _check_embedder, "token-encoder": _check_tokens},
     }
     auto = None
     if config.dtype == "auto":
         auto = resolve_auto(config, list(named), load_model).dtype
         config = dataclasses.replace(config, dtype="float32")
     with torch.inference_mode():
-        return dataclasses.replace(checks[role](model, config), auto=auto)
+        return dataclasses.replace(checks[role](model, config, role), auto=auto)
 
 
 def find_role(model: str, config: EncoderConfig) -> Role:
@@ -131,33 +129,22 @@ def find_role(model: str, config: EncoderConfig) -> Role:
     return "nli" if settings.num_labels == len(NLI_LABELS) else "verifier"
 
 
-def _check_nli(model: str, config: EncoderConfig) -> ModelCheck:
-    ours = nli.load(config)
-    found = ours.classify(PAIRS)
-    stock, id2label = _stock_classifier(model, config)
-    columns = list(label_columns(model, id2label))
-    rows = []
-    for pair in PAIRS:
-        output = stock.model(**_inputs(stock, *pair, limit=ours.limit))
-        logits = output if isinstance(output, Tensor) else output.logits
-        rows.append(torch.softmax(logits.float(), dim=-1)[0, columns].cpu().numpy())
-    names = dict(zip(columns, NLI_LABELS, strict=True))
-    labels = tuple(names[i] for i in range(len(NLI_LABELS)))
-    return _compared(ours, "nli", stock, config, found, np.stack(rows), labels)
-
-
-def _check_verifier(model: str, config: EncoderConfig) -> ModelCheck:
-    """One of two labels gets its input as its authors give it: as a pair, or as one text."""
-    ours = nli.load_verifier(config)
-    if ours.kind == "nli":
-        return _check_nli(model, dataclasses.replace(config, nli=model))
-    probes = [p for p, is_cut in zip(PAIRS, ours.truncates(PAIRS), strict=True) if not is_cut]
-    found = ours.classify(probes)[:, :2]
+def _check_pairs(model: str, config: EncoderConfig, role: Role) -> ModelCheck:
+    """A classifier's probabilities beside the stock model's. A verifier of two labels gets its
+    input as its authors give it, whole: as a pair, or as one text."""
+    ours = nli.load(config) if role == "nli" else nli.load_verifier(config)
+    role = "nli" if ours.kind == "nli" else role
+    cut = ours.truncates(PAIRS)
+    probes = [pair for pair, is_cut in zip(PAIRS, cut, strict=True) if role == "nli" or not is_cut]
+    found = ours.classify(probes)[:, : len(ours.columns)]
     answers = "prompt" in ours.given
-    stock, _ = _stock_classifier(model, config, answers=answers)
+    stock, id2label = _stock_classifier(model, config, answers=answers)
     separator = stock.tokenizer.eos_token or stock.tokenizer.sep_token
-    prefix, is_joined = ours.given.get("prompt", ""), ours.given.get("joined") != "False"
+    is_joined, prefix = ours.given.get("joined") == "True" or answers, ours.given.get("prompt", "")
     columns, begin = list(ours.columns), {}
+    if role == "nli" and not config.verifier_labels:
+        columns = list(label_columns(model, id2label))
+    order = np.argsort(columns)
     if answers:
         columns = [stock.tokenizer(answer)["input_ids"][0] for answer in "10"]
         begin["decoder_input_ids"] = torch.tensor(
@@ -166,39 +153,26 @@ def _check_verifier(model: str, config: EncoderConfig) -> ModelCheck:
     rows = []
     for pair in probes:
         texts = (prefix + separator.join(pair),) if is_joined else pair
-        inputs = _inputs(stock, *texts, limit=ours.limit)
-        logits = stock.model(**inputs, **begin).logits.float().reshape(1, -1)
-        rows.append(
-            F.pad(logits, (1, 0))[:, columns] if logits.shape[1] == 1 else logits[:, columns]
-        )
-    wanted = torch.softmax(torch.cat(rows), dim=-1).cpu().numpy()
-    named = dict(zip(ours.columns, ("supported", "not supported"), strict=True))
-    labels = tuple(named[place] for place in sorted(named))
-    return _compared(ours, "verifier", stock, config, found, wanted, labels)
-
-
-def _compared(
-    ours: nli.BatchedPairClassifier,
-    role: Role,
-    stock: LoadedModel,
-    config: EncoderConfig,
-    found: NDArray[np.float32],
-    wanted: NDArray[np.float32],
-    labels: tuple[str, ...],
-) -> ModelCheck:
-    """Our probabilities beside the stock model's, ``[n, labels]`` each."""
+        output = stock.model(**_inputs(stock, *texts, limit=ours.limit), **begin)
+        logits = output if isinstance(output, Tensor) else output.logits
+        logits = logits.float().reshape(1, -1)
+        logits = F.pad(logits, (1, 0)) if logits.shape[1] == 1 else logits
+        rows.append(logits if role == "nli" else logits[:, columns])
+    every = torch.softmax(torch.cat(rows), dim=-1).cpu().numpy()
+    wanted = every[:, columns] if role == "nli" else every
     bound, margins = BOUNDS[config.dtype], np.sort(wanted, axis=1)
     clear = margins[:, -1] - margins[:, -2] > bound
     differ = clear & (found.argmax(axis=1) != wanted.argmax(axis=1))
+    names = NLI_LABELS if role == "nli" else ("supported", "not supported")
     return _described(
         *(ours, role, stock, config, np.abs(found - wanted)),
-        labels=labels,
+        labels=tuple(names[place] for place in order),
         pairs_from_ids=ours.pairs_from_ids,
         labels_differ=int(differ.sum()),
     )
 
 
-def _check_embedder(model: str, config: EncoderConfig) -> ModelCheck:
+def _check_embedder(model: str, config: EncoderConfig, role: Role) -> ModelCheck:
     ours = embedder.load(config)
     stock = _stock_encoder(model, config)
     texts = list(dict.fromkeys(text for pair in PAIRS for text in pair))
@@ -212,10 +186,10 @@ def _check_embedder(model: str, config: EncoderConfig) -> ModelCheck:
             ours.layout.vectors(states[:1] if ours.layout.reads_first_only else states, size)[0]
         )
     cosines = F.cosine_similarity(found, torch.stack(wanted).double().cpu(), dim=-1)
-    return _described(ours, "embedder", stock, config, (1 - cosines).abs().numpy())
+    return _described(ours, role, stock, config, (1 - cosines).abs().numpy())
 
 
-def _check_tokens(model: str, config: EncoderConfig) -> ModelCheck:
+def _check_tokens(model: str, config: EncoderConfig, role: Role) -> ModelCheck:
     ours = token_encoder.load(config)
     stock = _stock_encoder(model, config, layer=ours.layer)
     found = ours.bertscore([pair[0] for pair in PAIRS], [pair[1] for pair in PAIRS])
@@ -223,21 +197,16 @@ def _check_tokens(model: str, config: EncoderConfig) -> ModelCheck:
     def embedded_tokens(text: str) -> tuple[Tensor, Tensor]:
         given = ours.as_read(text)
         states = stock.model(**_inputs(stock, given, limit=ours.limit)).last_hidden_state[0].float()
-        encoded = stock.tokenizer(
-            [given],
-            truncation=True,
-            max_length=ours.limit,
-            return_special_tokens_mask=True,
-            verbose=False,
-        )
-        special = torch.tensor(encoded["special_tokens_mask"][0])
-        return F.normalize(states, dim=-1), 1 - special.to(states.device)
+        options = {"return_special_tokens_mask": True, "verbose": False}
+        encoded = stock.tokenizer([given], truncation=True, max_length=ours.limit, **options)
+        own = 1 - torch.tensor(encoded["special_tokens_mask"][0], device=states.device)
+        return F.normalize(states, dim=-1), own
 
     wanted = []
     for pair in PAIRS:
         (one, its), (other, others) = map(embedded_tokens, pair)
         wanted.append(bertscore_from_embeddings(one, other, its, others))
-    return _described(ours, "token-encoder", stock, config, np.abs(found - np.array(wanted)))
+    return _described(ours, role, stock, config, np.abs(found - np.array(wanted)))
 
 
 def _described(
