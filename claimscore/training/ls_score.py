@@ -27,7 +27,7 @@ from claimscore.errors import InputError
 from claimscore.pipeline.encoders.batching import longest_first, next_batch, pad
 from claimscore.pipeline.encoders.devices import resolve_device
 from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel
-from claimscore.pipeline.encoders.ls_checkpoint import (
+from claimscore.pipeline.encoders.ls_model import (
     HERE,
     Head,
     LinearHead,

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from claimscore.pipeline.encoders.loading import folder_digest
-from claimscore.pipeline.encoders.ls_checkpoint import (
+from claimscore.pipeline.encoders.ls_model import (
     FORMAT,
     HEAD,
     HERE,

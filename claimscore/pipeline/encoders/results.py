@@ -183,8 +183,9 @@ class _Stored(Generic[T]):
             values[found] = rows[:, 1:]
         return values[unique.inverse]
 
-    def _cut(self, unique: Distinct[T], keys: Keys) -> NDArray[np.bool_]:
+    def truncates(self, items: Sequence[T]) -> NDArray[np.bool_]:
         """Which of all inputs the model cuts ``[n]``: as stored, else asked of the model."""
+        unique, keys = self._keyed(items)
         found, rows = self.rows.look_up(keys)
         cut = np.empty(len(keys), dtype=bool)
         cut[found] = rows[:, 0] > 0
@@ -193,6 +194,9 @@ class _Stored(Generic[T]):
             cut[missing] = self.model.truncates([unique.items[i] for i in missing.tolist()])
         return cut[unique.inverse]
 
+    def _keyed(self, items: Sequence[T]) -> tuple[Distinct[T], Keys]:
+        raise NotImplementedError
+
 
 class StoredClassifier(_Stored[Pair]):
     """A pair classifier before which stored results come; see `PairClassifier`."""
@@ -200,13 +204,11 @@ class StoredClassifier(_Stored[Pair]):
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
-        unique = distinct_pairs(pairs)
-        keys = self.rows.pair_keys(unique)
-        return self._values(self.model.classify, unique.pairs, keys, on_batch)
+        return self._values(self.model.classify, *self._keyed(pairs), on_batch)
 
-    def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
+    def _keyed(self, pairs: Sequence[Pair]) -> tuple[Distinct[Pair], Keys]:
         unique = distinct_pairs(pairs)
-        return self._cut(unique.pairs, self.rows.pair_keys(unique))
+        return unique.pairs, self.rows.pair_keys(unique)
 
 
 class StoredEmbedder(_Stored[str]):
@@ -215,15 +217,13 @@ class StoredEmbedder(_Stored[str]):
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
-        unique = distinct([text.strip() for text in texts])
-        if "" in unique.items:
+        if not all(map(str.strip, texts)):
             return cast(NDArray[np.float32], self.model.embed(texts))  # which refuses it
-        keys = self.rows.text_keys(unique.items)
-        return self._values(self.model.embed, unique, keys, on_batch)
+        return self._values(self.model.embed, *self._keyed(texts), on_batch)
 
-    def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+    def _keyed(self, texts: Sequence[str]) -> tuple[Distinct[str], Keys]:
         unique = distinct([text.strip() for text in texts])
-        return self._cut(unique, self.rows.text_keys(unique.items))
+        return unique, self.rows.text_keys(unique.items)
 
 
 class ResultFolder:

@@ -13,8 +13,7 @@ import torch
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.linguistic_semantic import code_linguistic, combined
-from claimscore.pipeline.encoders.ls_checkpoint import HEAD, SETTINGS, load_backbone, new_head
-from claimscore.pipeline.encoders.ls_model import load
+from claimscore.pipeline.encoders.ls_model import HEAD, SETTINGS, load, load_backbone, new_head
 from claimscore.training import ls_score
 from claimscore.training.labelled_records import TextColumns
 from claimscore.training.loop import TrainingProgress

@@ -183,6 +183,21 @@ class _TeiModel(Metered):
         self.limit = info.limit
         self.facts: Mapping[str, str] | None = server.facts if info.revision else None
 
+    def _cut(
+        self, texts: Sequence[str], places: NDArray[np.int64], room: int, *, special: bool = False
+    ) -> NDArray[np.bool_]:
+        """Which items ``[n]``, each of the texts at its ``places``, have more than ``room`` tokens.
+
+        The server is asked for the tokens of texts that may be too many, and only of those.
+        """
+        most = np.array([most_tokens(text) for text in texts], dtype=np.int64)
+        may_be = most[places].sum(axis=1) > room - (self.server.overhead if special else 0)
+        asked = np.unique(places[may_be])
+        given, counts = [texts[place] for place in asked.tolist()], np.zeros_like(most)
+        counts[asked] = self.server.token_counts(given, special=special, stop=threading.Event())
+        cut: NDArray[np.bool_] = may_be & (counts[places].sum(axis=1) > room)
+        return cut
+
 
 class TeiClassifier(_TeiModel):
     """Probabilities of entailment, neutral and contradiction by ``/predict``; `Verifier`.
@@ -217,20 +232,10 @@ class TeiClassifier(_TeiModel):
         return _stacked(rows, len(NLI_LABELS))[unique.inverse]
 
     def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
-        """Return for each pair whether it is longer than the server's model reads, ``[n]``.
-
-        The server is asked for the tokens of texts that may be too many, and only of those.
-        """
+        """Return for each pair whether it is longer than the server's model reads, ``[n]``."""
         unique = distinct_pairs(pairs)
-        most = np.array([most_tokens(text) for text in unique.texts], dtype=np.int64)
         room = self.limit - self._overhead
-        may_be = most[unique.places].sum(axis=1) > room
-        asked = np.unique(unique.places[may_be])
-        texts = [unique.texts[place] for place in asked.tolist()]
-        counts = np.zeros(len(most), dtype=np.int64)
-        counts[asked] = self.server.token_counts(texts, special=False, stop=threading.Event())
-        cut: NDArray[np.bool_] = may_be & (counts[unique.places].sum(axis=1) > room)
-        return cut[unique.pairs.inverse]
+        return self._cut(unique.texts, unique.places, room)[unique.pairs.inverse]
 
     def _ask(self, pairs: list[Pair], stop: threading.Event) -> NDArray[np.float32]:
         body = {"inputs": [list(pair) for pair in pairs], "truncate": True, "raw_scores": False}
@@ -276,13 +281,8 @@ class TeiEmbedder(_TeiModel, _ServedEmbedder):
     def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """Return for each text whether it is longer than the server's model reads, ``[n]``."""
         unique = distinct([text.strip() for text in texts])
-        most = np.array([most_tokens(text) for text in unique.items], dtype=np.int64)
-        asked = np.flatnonzero(most + self.server.overhead > self.limit)
-        cut = np.zeros(len(most), dtype=bool)
-        given = [unique.items[place] for place in asked.tolist()]
-        counts = self.server.token_counts(given, special=True, stop=threading.Event())
-        cut[asked] = counts > self.limit
-        return cut[unique.inverse]
+        places = np.arange(len(unique.items))[:, None]
+        return self._cut(unique.items, places, self.limit, special=True)[unique.inverse]
 
     def _ask(self, texts: list[str], stop: threading.Event) -> NDArray[np.float32]:
         body = {"inputs": texts, "truncate": True, "normalize": False}

@@ -15,9 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import load_model, ls_checkpoint
-from claimscore.pipeline.encoders.ls_checkpoint import HEAD, SETTINGS, LinguisticHead
-from claimscore.pipeline.encoders.ls_model import LSModel, load
+from claimscore.pipeline.encoders import load_model, ls_model
+from claimscore.pipeline.encoders.ls_model import HEAD, SETTINGS, LinguisticHead, LSModel, load
 from claimscore.pipeline.encoders.protocols import RejectedItemsError
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 from tests.support.ls_models import golden_checkpoint, tiny_checkpoint
@@ -96,7 +95,7 @@ def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     head, states, tokens = LinguisticHead(8, 20), torch.randn(7, 8), torch.arange(7)
     whole = head(states, tokens)
-    monkeypatch.setattr(ls_checkpoint, "LOGIT_BYTES", 160)
+    monkeypatch.setattr(ls_model, "LOGIT_BYTES", 160)
     torch.testing.assert_close(head.in_pieces(states, tokens), whole)
     assert head.in_pieces(states[:0], tokens[:0]).shape == (0,)
 
