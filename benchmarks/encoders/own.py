@@ -1,72 +1,21 @@
-"""Rows of claimscore's alone: padding, tokenising, stored results, memory of a GPU."""
+"""Rows of claimscore's alone: tokenising, stored results, memory of a GPU."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from statistics import median
 
 from figures import TableLine, difference, difference_text
-from models import VOCABULARY, token_lengths
 from play import Bench, say, values_of
 from rows import NLI_BOUND, OWN, w1
 from workers import ROOT, WorkerError
-from workloads import Pair, padded_tokens, read_pairs
+from workloads import read_pairs
 
-WINDOWS = (256, 512, 2048)
-PADDING_N = 4096
 TOKENISE_N = 17_634
 PEER_TOKENISE_N = 4096
 LOOKUP_N = 50_000
 MEMORY_N = 4096
-
-
-def padding(bench: Bench) -> list[TableLine]:
-    """Tokens the model is given beyond those there are, window by window."""
-    model, pairs = bench.model("tiny"), read_pairs(bench.workloads, "w1")
-    lengths = dict(zip(pairs, token_lengths(model, pairs), strict=True))
-    part = pairs[: bench.n(PADDING_N)]
-    lines = []
-    with bench.desk("padding", model, part, device="cpu", threads=1) as desk:
-        worker = desk.ready(desk.start(OWN))
-        for window in WINDOWS:
-            options = {"window": window, "vocabulary": VOCABULARY}
-            given = worker.order(options).figures["given_tokens"]
-            lines.append(padding_line(window, given, tokens_needed(part, lengths, window)))
-            say(f"padding: {window}: {lines[-1].own}")
-    beside = peers_padding(pairs, [lengths[pair] for pair in pairs])
-    return [lines[0]._replace(beside=beside), *lines[1:]]
-
-
-def tokens_needed(pairs: Sequence[Pair], lengths: dict[Pair, int], window: int) -> int:
-    """Tokens of the distinct pairs of each window."""
-    windows = (set(pairs[start : start + window]) for start in range(0, len(pairs), window))
-    return sum(lengths[pair] for pairs_of_window in windows for pair in pairs_of_window)
-
-
-def padding_line(window: int, given: float, needed: int) -> TableLine:
-    """A model that was given less than it needs takes its input where it cannot be seen."""
-    what = f"padding of W1, windows of {window:,} pairs"
-    line = TableLine(what, "1", "at most 1 %", None, "the model's input cannot be seen")
-    if given < needed:
-        return line
-    share = 1 - needed / given
-    return line._replace(met=share <= 0.01, own=f"{share:.2%}")
-
-
-def peers_padding(pairs: Sequence[Pair], lengths: Sequence[int]) -> str:
-    """What batches of 32 pad on the whole of W1: sorted by characters, and in its own order."""
-    needed = sum(lengths)
-    by_characters = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
-    shares = [
-        1 - needed / padded_tokens(lengths, order, 32)
-        for order in (by_characters, range(len(pairs)))
-    ]
-    return (
-        f"all of W1, batches of 32: CrossEncoder (by characters) {shares[0]:.1%}, "
-        f"pipeline (as they come) {shares[1]:.1%}"
-    )
 
 
 def tokenise(bench: Bench) -> list[TableLine]:

@@ -41,7 +41,6 @@ class OwnRow(NamedTuple):
 
 
 OWN_ROWS = (
-    OwnRow("padding", "padding at windows of 256 pairs and more", own.padding),
     OwnRow("tokenise", "tokenising and building batches", own.tokenise),
     OwnRow("lookup", "look-up of stored results", own.lookup),
     OwnRow("overlap", "a run whose two stages take equal time", overlap),

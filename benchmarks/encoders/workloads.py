@@ -93,12 +93,3 @@ DEBERTA = BASE
 MODERNBERT = Shape(22, 768, 1728)
 MINILM = Shape(6, 384, 1536)
 TINY = Shape(1, 64, 128)
-
-
-def padded_tokens(lengths: Sequence[int], order: Sequence[int], size: int) -> int:
-    """What batches of `size` in this order compute, padding included."""
-    total = 0
-    for start in range(0, len(order), size):
-        widths = [lengths[i] for i in order[start : start + size]]
-        total += len(widths) * max(widths)
-    return total

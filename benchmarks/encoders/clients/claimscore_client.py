@@ -1,12 +1,10 @@
 """claimscore's encoders by their public protocols, as a pass of a run asks them.
 
-The tasks `padding` and `tokenise` look at the same call from outside: hooks that torch offers
-for every module say what the model was given, and a model that computes nothing leaves the rest.
+The task `tokenise` makes the same call with a model that computes nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import random
 import tempfile
 import time
@@ -17,8 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from common import Done, Job, Work, serve
-from torch import nn
-from torch.nn.modules import module as hooks
 from transformers import AutoTokenizer
 
 from claimscore.config import EncoderConfig
@@ -73,26 +69,6 @@ def bertscore(job: Job) -> Work:
     def work(options: dict[str, Any]) -> Done:
         part = slice(options.get("n"))
         return Done(model.bertscore(candidates[part], references[part]))
-
-    return work
-
-
-def padding(job: Job) -> Work:
-    """Tokens that the model is given, when pairs come in windows of so many."""
-    model, pairs = model_of(job, "nli"), job.pairs
-
-    def work(options: dict[str, Any]) -> Done:
-        given = 0
-
-        def count(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-            nonlocal given
-            if isinstance(module, nn.Embedding) and module.num_embeddings == options["vocabulary"]:
-                given += inputs[0].numel()
-
-        with contextlib.closing(_Handles(hooks.register_module_forward_pre_hook(count))):
-            for start in range(0, len(pairs), options["window"]):
-                model.classify(pairs[start : start + options["window"]])
-        return Done(figures={"given_tokens": given})
 
     return work
 
@@ -174,22 +150,10 @@ class _Free:
         return np.zeros(len(pairs), dtype=bool)
 
 
-class _Handles:
-    """Hooks that go together."""
-
-    def __init__(self, *handles: Any) -> None:
-        self._handles = handles
-
-    def close(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-
 WORKS = {
     "nli": nli,
     "embed": embed,
     "bertscore": bertscore,
-    "padding": padding,
     "tokenise": tokenise,
     "lookup": lookup,
 }
