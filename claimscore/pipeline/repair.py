@@ -67,13 +67,13 @@ def _invalid(
     chunks: dict[str, set[int]] = defaultdict(set)
     for part in parts:
         chunks[part.part.step].update(directory.chunks_of(part))
-    steps = directory.all_steps()
+    steps = directory.manifest.all_steps()
     for work, sources in made_from.items():
         if not sources:
             continue
         again = set().union(*(chunks[step] for step in steps if _work(step) in sources))
         for step in (step for step in steps if _work(step) == work):
-            chunks[step].update(chunk for chunk in again if directory.has(chunk, step))
+            chunks[step].update(chunk for chunk in again if directory.manifest.has(chunk, step))
             if is_manifest_damaged:
                 chunks[step].update(_without_sources(directory, step, sources))
     order = list(made_from)
@@ -91,8 +91,8 @@ def _without_sources(directory: RunDirectory, step: str, sources: Sequence[str])
     has lost that."""
     return [
         chunk
-        for chunk in directory.chunks_with(step)
-        if not any(_work(other) in sources for other in directory.steps(chunk))
+        for chunk in directory.manifest.chunks_with(step)
+        if not any(_work(other) in sources for other in directory.manifest.steps(chunk))
     ]
 
 
