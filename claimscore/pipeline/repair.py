@@ -31,7 +31,7 @@ def repair(
     read too. Raises `ConfigError` where the settings of the run are lost.
     """
     settings = directory.mend_settings()
-    lines = [] if seen else directory.damaged_lines
+    lines = [] if seen else directory.manifest.damaged
     parts = directory.damaged(deep=deep or seen is not None)
     if seen is not None and seen.address not in [part.address for part in parts]:
         parts.append(seen)
@@ -66,7 +66,7 @@ def _invalid(
     so that a kill never leaves a step made from rows that may be others by now."""
     chunks: dict[str, set[int]] = defaultdict(set)
     for part in parts:
-        chunks[part.part.step].update(directory.chunks_of(part))
+        chunks[part.part.step].update(directory.manifest.chunks_in(part.part))
     steps = directory.manifest.all_steps()
     for work, sources in made_from.items():
         if not sources:

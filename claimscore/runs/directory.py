@@ -123,7 +123,7 @@ class RunDirectory:
         seen: list[str] = []
         for _ in range(_LOOKS):
             found = [
-                *self.damaged_lines,
+                *self.manifest.damaged,
                 *(f"{part.address}: {part.why}" for part in self.damaged()),
             ]
             if not found:
@@ -385,23 +385,12 @@ class RunDirectory:
 
     # Damage
 
-    @property
-    def damaged_lines(self) -> list[str]:
-        """The damaged lines of the manifest when it was opened: their entries are lost. A writer
-        has taken these lines out."""
-        return self.manifest.damaged
-
     def damaged(self, *, deep: bool = False) -> list[DamagedPart]:
         """The parts that count and are missing or have another size than they were written with.
 
         With `deep`, on a disk, also those with other bytes: all are read.
         """
         return self._files.damaged(sorted(self.manifest.parts()), deep=deep)
-
-    def chunks_of(self, damaged: DamagedPart) -> list[int]:
-        """The chunks of a damaged part: its step is to be done again for these, with all its
-        tables."""
-        return self.manifest.chunks_in(damaged.part)
 
     def compare(self, chunks: Iterable[int]) -> None:
         """`DamagedPart` where a part with rows of these chunks is not what was written, as far as

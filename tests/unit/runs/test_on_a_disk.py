@@ -61,7 +61,7 @@ def test_writer_whose_folder_was_removed_stops(tmp_path: Path) -> None:
                 directory.write_parts(2, "decompose-a", nothing)
             second.write_parts(3, "decompose-a", nothing)
     with RunDirectory(path) as third:
-        assert (third.damaged_lines, third.manifest.chunks_with("decompose-a")) == ([], [1, 3])
+        assert (third.manifest.damaged, third.manifest.chunks_with("decompose-a")) == ([], [1, 3])
 
 
 def test_leftovers_of_a_kill_are_removed(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_damaged_lines_are_named_and_their_steps_undone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"manifest\.log, line 2: damaged; the same command"):
         RunDirectory.reader(path)
     with RunDirectory(path) as run:
-        assert run.damaged_lines == [f"{manifest}, line 2: damaged"]
+        assert run.manifest.damaged == [f"{manifest}, line 2: damaged"]
         assert run.manifest.chunks_with("decompose") == [0, 2]
     assert RunDirectory.reader(path).manifest.chunks_with("decompose") == [0, 2]
 
