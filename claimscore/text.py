@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from claimscore.errors import ConfigError
 
 #: Version of the rules splitter; in the signature of every score that depends on its cuts.
-RULES_VERSION = "rules-2"
+RULES_VERSION = "rules-3"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -26,15 +26,17 @@ def _words(text: str) -> frozenset[str]:
 
 #: Words whose full stop does not end the sentence, without that stop and in lower case.
 _ABBREVIATIONS = _words(
-    "dr mr mrs ms mx prof st ste mt ft jr sr rev hon fr gov gen col maj capt lt sgt cmdr adm "
-    "sen supt messrs mme mlle vs v cf al approx ca e.g i.e eg viz a.m p.m a.d b.c b.c.e c.e u.s "
-    "u.k u.s.a u.n e.u d.c l.a n.y ph.d m.d b.a m.a dept univ inc ltd co corp bros est assn ave "
-    "blvd rd jan feb mar apr jun jul aug sept oct nov dec etc incl excl min mins hr hrs max eds "
-    "trans z.b d.h u.a bzw usw str sra srta"
+    "dr mr mrs ms mx prof st ste mt ft jr sr rev hon fr gov gen col maj capt lt sgt cmdr adm sen "
+    "supt messrs mme mlle vs v cf al approx ca e.g i.e eg viz a.m p.m a.d b.c b.c.e c.e u.s u.k "
+    "u.s.a u.n e.u d.c l.a n.y ph.d m.d b.a m.a dept univ inc ltd pvt co cos corp bros est assn "
+    "ave blvd rd jan feb mar apr jun jul aug sept oct nov dec etc incl excl min mins hr hrs max "
+    "eds trans z.b d.h u.a bzw usw str sra srta"
 )
 
 #: Abbreviations only before a number, because they are words too: "room no. 5".
-_BEFORE_NUMBERS = _words("no nos nr p pp fig figs vol ch sec eq art apt rm bldg hwy tel ext ed av")
+_BEFORE_NUMBERS = _words(
+    "no nos nr c p pp fig figs vol ch sec eq art apt rm bldg hwy tel ext ed av"
+)
 
 #: Capitalised after an abbreviation, these begin a sentence: "in the U.S. The rooms".
 _SENTENCE_STARTERS = _words(
@@ -54,17 +56,22 @@ _SENTENCE_ENDS = (".", "?", "!", *_OTHER_ENDS)
 
 #: Where a sentence ends whatever comes before: a line's end; one of `_OTHER_ENDS` (but
 #: 「良い！」でした goes on); an ellipsis, or an abbreviation that often ends a
-#: sentence, before a capitalised word. Runs are taken whole, so long ones cost no backtracking.
+#: sentence, before a capitalised word (but not inside a title: "Mitzi... Zings into Spring").
+#: Runs are taken whole, so long ones cost no backtracking.
 _ALWAYS_CUT = rf"""
     [\n\r\u2028\u2029\x85]
     | (?<![{_OTHER_ENDS}]) [{_OTHER_ENDS}]++
       (?: [」』）】”’"')\]]++ (?=\s|\Z|[「『（【“]) | (?![」』）】”’"')\]]) )
     | (?: (?<!\.)\.{{3,}}+ | … | \b(?:etc|[ap]\.m|mins?|hrs?|max)\. ) [”’"')\]]*+
       (?= \s++ (?! (?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day ) \p{{Lu}}(?:\p{{Ll}}|\s) )
+      (?! (?<= (?<!\S)["“] (?=\S) [^"“”\n]{{1,40}}) [^"“”.?!\n]{{1,60}} (?<=\S)["”] )
 """
 
 #: No end before a small letter: `"Is it good?" he asked`, `(really!) and`.
 _QUOTED_QUESTION = r"""[?!] ["'”’»)\]]++ \Z"""
+
+#: No end before a name or a small letter: `J.J. Pryor`, `a unit of Framatome S.A. also`.
+_INITIALS = r"(?<!\w) (?:\p{Lu}\.){2,} \Z"
 
 #: No sentence of its own: the `1.` of a list.
 _LIST_MARK = r"\(? (?:\d{1,3}|\p{L}) [.)] \Z"
@@ -146,8 +153,12 @@ def _joined(text: str, spans: list[_Span]) -> Iterator[_Span]:
 
 
 def _goes_on(text: str, span: _Span, following: _Span) -> bool:
-    if text[following.start].islower() and _compile(_QUOTED_QUESTION).search(text, *span):
+    first = text[following.start]
+    if first in ",;" or (first.islower() and _compile(_QUOTED_QUESTION).search(text, *span)):
         return True
+    if first.isalpha() and _compile(_INITIALS).search(text, *span):
+        word = _compile(r"\w+").match(text, *following)[0]
+        return first.islower() or word.lower() not in _SENTENCE_STARTERS
     return _compile(_LIST_MARK).match(text, *span) is not None
 
 

@@ -16,7 +16,7 @@ _REMEMBERED = 10_000
 _YEAR = r"(?: \([12]\d{3}(?:[–-](?:\d{2,4}|present))?\))"
 _TITLE = rf'(?:["“][^"“”()]+["”]{_YEAR}?|[A-Z0-9][^,;()"“”]*?{_YEAR})'
 _LISTING = re.compile(
-    r"(?P<before>.*?\b(?:include|includes|included|including|such as|like|in|series) )"
+    r"(?P<before>.*?\b(?:include|includes|included|including|such as|like|in|series|films|albums) )"
     rf"(?P<titles>{_TITLE}(?:, {_TITLE})*),? and (?P<last>{_TITLE})\.?"
 )
 

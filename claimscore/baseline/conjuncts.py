@@ -68,10 +68,14 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
     if any(tag.startswith("VB") for tag in tags):
         return False
     if tree.tags[first] == "IN":
-        return len(tags) == 1
+        placed = all(tree.lower[m] in ("at", "in", "on") for m in members)
+        alike = placed or len({tree.lower[m] for m in members}) == 1
+        return alike and len({tree.is_time(m) for m in members}) == 1
     if tree.tags[first].startswith("JJ"):
         return tree.labels[first] in ("acomp", "attr", "conj")
     above = list(tree.ancestors(first))[:2]
+    if _may_be_another(tree, members, verb):
+        return False
     if tree.labels[first] == "pobj" and any(tree.lower[n] == "including" for n in above[1:]):
         return False
     if tree.labels[first] == "pobj" and _joins(tree, tree.heads[first]):
@@ -101,6 +105,20 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
         and len(own_words(tree, members)[0]) == 2
         and tree.of(second, "compound", "amod")
     )
+
+
+def _may_be_another(tree: Tree, members: list[int], verb: int | None) -> bool:
+    """Whether the last of some nouns may be a verb, or coordinated with something before them."""
+    first, last = members[0], members[-1]
+    own = own_words(tree, members)[-1]
+    if any(tree.lower[n] == "between" for n in tree.ancestors(first)):
+        return True
+    if tree.tags[min(own)] in ("VBN", "VBD"):
+        return True
+    if tree.tags[last] == "NNS" and min(own) == last and tree.of(last, "prep"):
+        return verb is not None and tree.tags[verb] == "VBZ"
+    others = any(tree.has_article(m) for m in members[1:])
+    return tree.labels[first] == "pobj" and others and not tree.has_article(first)
 
 
 def _is_compared(tree: Tree, noun: int) -> bool:
@@ -202,7 +220,7 @@ def _does_each(tree: Tree, head: int, verb: int | None) -> bool:
     numbers = [c for o in tree.of(head, "dobj", "prep", "attr") for c in tree.subtree(o)]
     if any(tree.tags[c] == "CD" and tree.lower[c - 1] == "the" for c in numbers):
         return False
-    apart = ("together", "both", "each", "respectively", "jointly", "other")
+    apart = ("together", "both", "each", "respectively", "jointly", "other", "all")
     if any(tree.lower[n] in apart for n in tree.subtree(head)):
         return False
     present = [n for n in [head, *tree.auxiliaries(head)] if tree.tags[n] == "VBP"]
@@ -258,10 +276,13 @@ def choose(
     own = _shares(tree, members)
     dropped = set(conjunctions).union(*(own[m] for m in members if m != member))
     inserts: Inserts = {}
-    if member != first:
-        for child in tree.children[first]:
-            if child > max(members) and tree.labels[child] not in ("conj", "cc", "punct"):
+    for child in tree.children[first]:
+        if child > max(members) and tree.labels[child] not in ("conj", "cc", "punct"):
+            if member != members[-1] and not _shares_phrases(tree, members):
+                dropped |= tree.subtree(child)  # it may be of the last alone
+            elif member != first:
                 dropped -= tree.subtree(child)
+    if member != first:
         start = min(own[member] & nodes, default=member)
         if tree.tags[first][:2] in ("NN", "JJ"):
             inserts = _shared_determiner(tree, first, member, start)
@@ -275,6 +296,14 @@ def choose(
         if tree.words[n] == "," and members[0] < n < end and tree.heads[n] in members
     }
     return nodes - dropped - commas, inserts
+
+
+def _shares_phrases(tree: Tree, members: list[int]) -> bool:
+    """Whether a phrase behind a list is of all members: of persons, and of words much alike."""
+    if not tree.tags[members[0]].startswith("NN") or any(map(tree.is_agent, members)):
+        return True
+    before = ("compound", "poss", "nummod")
+    return not tree.of(members[0], *before) and not tree.of(members[-1], *before, "amod")
 
 
 def _shares(tree: Tree, members: list[int]) -> dict[int, frozenset[int]]:

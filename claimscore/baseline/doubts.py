@@ -5,6 +5,7 @@ from __future__ import annotations
 from claimscore.baseline.conjuncts import is_listing
 from claimscore.baseline.tree import Tree, Words, words_of
 
+_NOUN_PHRASE = ("NN", "JJ", "DT", "CD", "VB", "PR")
 _CLAUSES = ("nsubj", "nsubjpass", "expl", "xcomp", "advcl", "ccomp", "prep")
 
 
@@ -13,6 +14,7 @@ def is_doubtful(tree: Tree) -> bool:
     return (
         "?" in tree.words[-3:]
         or "respectively" in tree.lower
+        or ("first" in tree.lower and "then" in tree.lower[tree.lower.index("first") :])
         or tree.has_stray_quote()
         or not tree.is_closed
         or _is_glued(tree)
@@ -31,6 +33,9 @@ def _is_doubtful_word(tree: Tree, index: int) -> bool:
     if label == "appos" and tree.tags[index] in ("NN", "JJ"):
         described = tree.of(index, "det", "poss", "nummod", "amod", "prep")
         return not described and index - 1 not in tree.quote_marks
+    joined = [tree.lower[c] for c in tree.of(head, "cc") if head < c < index]
+    if label == "conj" and tree.tags[index].startswith("NN") and "but" in joined:
+        return True  # another clause begins there
     if label == "conj" and not tree.is_verb(index):
         return any(_is_clause_between(tree, head, verb, index) for verb in range(head, index))
     if label == "npadvmod" and tree.is_name(index) and tree.is_verb(head):
@@ -94,6 +99,8 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
     start, tag = min(tree.subtree(verb)), tree.tags[verb]
     if start and tree.tags[start - 1][:2] in ("NN", "PR", "CD", "DT"):
         return True  # that is its subject, read as part of the clause before
+    if tree.lower[first] == "born" and tag == "VBN" and not own:
+        return tree.lower[verb] not in ("raised", "educated", "brought", "bred")
     if tree.of(first, "auxpass") and not own:
         perfect = any(tree.lower[a] == "been" for a in tree.auxiliaries(first))
         if tag == "VBD" and (perfect or tree.lower[verb] in words_of("suffered")):
@@ -115,7 +122,7 @@ def precedes_object(tree: Tree, verb: int, adjunct: Words, core: Words) -> bool:
         return True
     while following in tree.quote_marks:
         following += 1
-    if following not in core or tree.tags[following][:2] not in ("NN", "JJ", "DT", "CD", "VB"):
+    if following not in core or tree.tags[following][:2] not in _NOUN_PHRASE:
         return False
     top = following
     while tree.heads[top] in core and tree.heads[top] != verb:
@@ -133,14 +140,19 @@ def is_universal(tree: Tree, noun: int) -> bool:
     return any(tree.lower[c] in ("all", "every", "any", "no", "each", "only") for c in said)
 
 
-def is_inside_a_list(tree: Tree, adjunct: Words) -> bool:
+def is_inside_a_list(tree: Tree, adjunct: Words, nodes: Words) -> bool:
     """Whether a phrase stands between members of a list, or behind one of "including"."""
     first = min(adjunct)
     for node in (first - 1, tree.first_conjunct(first - 1)):
         if tree.labels[node] == "pobj" and is_listing(tree, tree.heads[node]):
             return True
-    head = tree.heads[first]
-    return tree.tags[head].startswith("NN") and any(c > first for c in tree.of(head, "conj"))
+    return any(
+        tree.labels[c] == "conj"
+        and tree.heads[c] < first
+        and max(adjunct) < c
+        and tree.tags[tree.heads[c]].startswith("NN")
+        for c in nodes
+    )
 
 
 def is_orphan(tree: Tree, index: int, nodes: Words, verb: int | None) -> bool:

@@ -200,9 +200,9 @@ class _Extraction:
     ) -> list[Draft]:
         """The claims of a verb that is coordinated with another one."""
         tree = self.tree
-        if tree.subject(verb) is not None:
+        if tree.subject(verb) is not None and tree.is_finite(verb):
             return self._clause(verb)
-        if subject is None:
+        if subject is None or tree.subject(verb) is not None:
             raise Unsure
         own = [c for c in tree.auxiliaries(verb) if c < verb]
         if is_doubtful_beside(tree, verb, first):
@@ -227,11 +227,10 @@ class _Extraction:
         tree = self.tree
         says_past = any(tree.is_year_or_month(n) for n in tree.subtree(participle))
         if tree.tags[participle] == "VBG" and not is_past:
-            if says_past or tree.lower[tree.heads[participle]] in ("is", "are", "has", "have"):
-                raise Unsure
-        elif tree.tags[participle] == "VBN":
+            raise Unsure
+        if tree.tags[participle] == "VBN":
             is_past = is_past or says_past or tree.lower[participle] in words_of("done")
-        if tree.tags[participle] == "VBG" and is_past:
+        if tree.tags[participle] == "VBG":
             form = VerbForm(instead=past_of(tree.lower[participle]))
         else:
             form = VerbForm((be(is_past, is_plural),))
@@ -258,6 +257,8 @@ class _Extraction:
             for c in tree.children[chain[-1]]
             if c in nodes
         )
+        asides = list(self._asides(nodes, verb)) if self.cuts_adjuncts else []
+        nodes = nodes.difference(*asides)
         adjuncts = self._adjuncts(chain, nodes) if self.cuts_adjuncts else []
         if len(chain) > 1:  # "is in the frame to replace", "calls for wages to be paid"
             adjuncts = [a for a in adjuncts if not verb < min(a) < chain[1]]
@@ -266,6 +267,7 @@ class _Extraction:
             self._take_complements(chain, adjuncts)
         elif tree.lower[chain[-1]] in words_of("placing"):
             adjuncts = [a for a in adjuncts if min(a) < verb]
+        adjuncts = [a for a in adjuncts if not self._is_interrupting(a, chain, adjuncts)]
         core = nodes.difference(*adjuncts)
         if any(precedes_object(tree, verb, adjunct, core) for adjunct in adjuncts):
             raise Unsure
@@ -274,7 +276,9 @@ class _Extraction:
         variants: list[tuple[Words, Words]] = [(core, core)] if has_object or not adjuncts else []
         after = [adjunct for adjunct in adjuncts if min(adjunct) > verb]
         for adjunct in adjuncts:
-            needed = after[0] if after and not has_object and min(adjunct) < verb else set()
+            is_clause = any(tree.labels[n] == "advcl" and tree.heads[n] in chain for n in adjunct)
+            needs = after and not has_object and (min(adjunct) < verb or is_clause)
+            needed = after[0] if needs else set()
             beside = self._instead_of(verb, adjunct)
             variants.append(((core - beside) | adjunct | needed, adjunct | needed))
 
@@ -286,7 +290,46 @@ class _Extraction:
             ]
 
         found = drafts(only=False)
-        return drafts(only=True) if len(found) > _MANY and adjuncts else found
+        if len(found) > _MANY and adjuncts:
+            found = drafts(only=True)
+        for aside in asides:
+            heads = {tree.heads[n] for n in aside} - aside
+            holders = [a for a in adjuncts if a & heads] or ([] if has_object else after[:1])
+            part = _Part(core.union(aside, *holders), {})
+            found.append(self._draft(part, verb, has_subject, subject, form))
+        return found
+
+    def _asides(self, nodes: Words, verb: int) -> Iterable[Words]:
+        """The clauses behind a comma that say something of a word which is not certain: one claim
+        has them where they stand."""
+        tree = self.tree
+        inside: Words = frozenset()
+        for clause in sorted(nodes, key=lambda n: min(tree.subtree(n))):
+            if clause in inside or not modifiers.is_aside(tree, clause):
+                continue
+            if clause != verb and tree.heads[clause] in nodes and clause not in tree.hypothetical:
+                inside |= tree.subtree(clause)
+                yield tree.subtree(clause) & nodes
+
+    def _is_interrupting(self, adjunct: Words, chain: list[int], adjuncts: list[Words]) -> bool:
+        """Whether what stands behind an adjunct and is none itself may belong to it: a phrase whose
+        place is not certain, or a clause about a noun before."""
+        tree, following = self.tree, max(adjunct) + 1
+        while following in tree.quote_marks or tree.words[following : following + 1] == [","]:
+            following += 1
+        if following >= len(tree) or any(following in other for other in adjuncts):
+            return False
+        labels = ("prep", "relcl", "acl", "appos")
+        found = (n for n in (following, *tree.ancestors(following)) if tree.labels[n] in labels)
+        top = next(found, following)
+        if min(tree.subtree(top)) < following:
+            return False
+        if tree.words[following - 1] == "," and tree.labels[top] != "appos":
+            return False
+        if tree.labels[top] == "prep":
+            timed = tree.is_time(tree.trim(adjunct)[-1]) or tree.is_time(top)
+            return tree.heads[top] in chain and following > chain[0] and not timed
+        return tree.labels[top] in labels and tree.heads[top] < min(adjunct)
 
     def _ends_list(self, adjunct: int) -> bool:
         """Whether "and" stands before an adjunct, so that it belongs to no word beside it."""
@@ -341,7 +384,7 @@ class _Extraction:
         for adjunct in found:
             if tree.lower[min(adjunct)] == "including" and tree.is_verb(tree.heads[min(adjunct)]):
                 raise Unsure
-            if is_inside_a_list(tree, adjunct):
+            if is_inside_a_list(tree, adjunct, nodes):
                 raise Unsure
             if any(tree.is_year_or_month(n) and tree.of(n, "relcl", "advcl") for n in adjunct):
                 raise Unsure
@@ -484,7 +527,7 @@ class _Extraction:
         head = tree.first_conjunct(noun)
         if tree.tags[noun] not in ("NNS", "NNPS") or tree.labels[head] not in ("dobj", "pobj"):
             return parts
-        if tree.lower[noun] in words_of("not_listed"):
+        if tree.lower[noun] in words_of("not_listed") or tree.is_year_or_month(noun):
             return parts
         if tree.labels[head] != "dobj" and (listing - noun > 6 or tree.of(noun, "poss")):
             return parts
@@ -615,8 +658,5 @@ class _Extraction:
             ]
         if low != "where":
             return self._clause(clause, about, dropped=word)
-        preposition = tree.lower[tree.heads[noun]] if tree.labels[noun] == "pobj" else ""
-        if tree.lower[noun] in words_of("institutions"):
-            preposition = "at"
-        place: Items = (preposition, *about) if preposition in ("in", "at") else ()
-        return [Draft(d.items + place, d.covers) for d in self._clause(clause, dropped=word)]
+        place: Items = (modifiers.place_of(tree, noun), *about)
+        return [Draft(place + d.items, d.covers) for d in self._clause(clause, dropped=word)]

@@ -39,16 +39,29 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
             return False
         if tree.tags[noun] in _COMMON and not tree.of(noun, "det", "poss", "nummod"):
             return False
+        if tree.of(tree.heads[noun], "expl") and tree.of(noun, "nummod"):
+            return False  # there are more of them
+        modal = any(tree.tags[a] == "MD" for a in tree.auxiliaries(tree.heads[noun]))
+        if modal and tree.has_article(noun) and tree.labels[noun] == "nsubj":
+            return False  # whoever does
     if tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("as", "like", "than"):
+        return False
+    if tree.is_year_or_month(noun) or has_loose_list(tree, tree.subtree(clause)):
         return False
     if not tree.follows_comma(clause) and any(noun < c < clause for c in tree.of(noun, "prep")):
         return False
     low, head = tree.lower[word], tree.heads[word]
+    located = tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("at", "from", "in")
+    if low == "who" and located and tree.is_name(noun):
+        return False
+    if low == "which" and not is_certain_thing(tree, noun, clause):
+        return False
     if low == "whose":
         owned = tree.labels[head] in ("nsubj", "nsubjpass") and tree.heads[head] == clause
         return tree.labels[word] == "poss" and owned
     if low == "where":
-        return head == clause and tree.subject(clause) is not None and _is_place(tree, noun)
+        stays = tree.lower[clause] not in words_of("moving") and tree.subject(clause) is not None
+        return head == clause and stays and place_of(tree, noun) != ""
     is_subject = tree.labels[word] in ("nsubj", "nsubjpass") and head == clause
     return is_subject and low in ("who", "which", "that")
 
@@ -75,7 +88,11 @@ def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
         return False
     if tree.tags[participle] == "VBG" and not comma:
         return False
-    return any(c > participle and tree.labels[c] != "punct" for c in children)
+    if _is_nested(tree, noun) and not tree.is_name(noun):
+        return False
+    return not has_loose_list(tree, tree.subtree(participle)) and any(
+        c > participle and tree.labels[c] != "punct" for c in children
+    )
 
 
 def is_free_participle(tree: Tree, participle: int) -> bool:
@@ -87,7 +104,13 @@ def is_free_participle(tree: Tree, participle: int) -> bool:
         return False
     if participle in tree.unsure:
         return False
+    verbs = [tree.heads[participle], *tree.auxiliaries(tree.heads[participle])]
+    perfect = any(tree.lower[v] in ("has", "have") for v in verbs[1:])
+    if tree.tags[participle] == "VBG" and not perfect and not tree.is_past(verbs[0]):
+        return False
     if low in words_of("results") and first > tree.heads[participle]:
+        return False
+    if has_loose_list(tree, nodes):
         return False
     if tree.of(participle, "mark", "nsubj", "nsubjpass", "neg", "aux", "auxpass", "expl"):
         return False
@@ -128,15 +151,54 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
         return False
     if tree.tags[noun] == "NNS" and tag in ("NN", "NNP") and not coordinated:
         return False
+    if tree.tags[noun] == "NNP" and tag in ("NNS", "NNPS") and not coordinated:
+        return False
+    if tree.is_year_or_month(noun) or any(c > other for c in tree.of(noun, "conj")):
+        return False
+    if any(noun < c < other for c in tree.of(noun, "prep")) and tree.is_name(other):
+        return False
+    if any(tree.lower[c] == "or" for c in tree.of(other, "cc")):
+        return False
     return not tree.is_verb(noun) and tree.labels[noun] != "npadvmod"
 
 
-def _is_place(tree: Tree, noun: int) -> bool:
+def place_of(tree: Tree, noun: int) -> str:
+    """The preposition with which a noun is where something is; empty where that is not certain."""
+    preposition = tree.lower[tree.heads[noun]] if tree.labels[noun] == "pobj" else ""
     if tree.is_year_or_month(noun):
-        return False
+        return ""
+    if tree.lower[noun] in words_of("institutions"):
+        return "at"
+    if preposition == "to" and tree.is_name(noun):
+        return "in"
+    return preposition if preposition in ("in", "at") else ""
+
+
+def _is_nested(tree: Tree, noun: int) -> bool:
+    """Whether a noun is part of what is said of another one: the "eye" of "pain in the eye"."""
     preposition = tree.heads[noun]
-    located = tree.labels[noun] == "pobj" and tree.lower[preposition] in ("in", "at")
-    return located or tree.is_name(noun) or tree.lower[noun] in words_of("institutions")
+    above = tree.tags[tree.heads[preposition]]
+    return tree.labels[noun] == "pobj" and above[:2] in ("NN", "CD", "DT")
+
+
+def is_certain_thing(tree: Tree, noun: int, clause: int) -> bool:
+    """Whether a clause with "which" is about a noun and not about the one before, or about all."""
+    if any(tree.is_agent(c) for c in (noun, *tree.of(noun, "compound", "appos", "nmod"))):
+        return False
+    return tree.is_name(noun) or tree.labels[noun] != "pobj" or not tree.follows_comma(clause)
+
+
+def has_loose_list(tree: Tree, nodes: Collection[int]) -> bool:
+    """Whether a comma stands before an "and" of two nouns, so that it may join others."""
+    return any(
+        tree.labels[c] == "cc"
+        and tree.words[c - 1] == ","
+        and tree.tags[tree.heads[c]].startswith("NN")
+        and len(tree.of(tree.heads[c], "conj")) == 1
+        and tree.labels[tree.heads[c]] != "conj"
+        and not tree.of(tree.of(tree.heads[c], "conj")[0], "conj")
+        for c in nodes
+    )
 
 
 def _is_age(tree: Tree, index: int) -> bool:
@@ -146,7 +208,16 @@ def _is_age(tree: Tree, index: int) -> bool:
 
 def _is_quantified(tree: Tree, noun: int) -> bool:
     said = tree.of(noun, "det", "predet", "amod", "nummod")
-    return any(tree.lower[index] in words_of("quantifiers") for index in said)
+    return any(tree.lower[n] in words_of("quantifiers") or tree.tags[n] == "JJS" for n in said)
+
+
+def is_aside(tree: Tree, clause: int) -> bool:
+    """Whether words are a clause or participle between commas, without which the rest is true."""
+    if not tree.follows_comma(clause) or tree.quoted_in(clause) is not None:
+        return False
+    if tree.labels[clause] == "acl":
+        return tree.tags[clause] in ("VBN", "VBG")
+    return tree.labels[clause] == "relcl" and relative_word(tree, clause) is not None
 
 
 def leaves(tree: Tree, noun: int, child: int) -> bool:
@@ -207,6 +278,7 @@ def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
         return None
     title = title_of(tree, noun)
     gone = tree.subtree(clause) | tree.brackets | set(title.words if title else ())
+    gone = gone.union(*(tree.subtree(c) for c in tree.of(noun, "appos") if tree.follows_comma(c)))
     return tree.trim(n for n in noun_phrase(tree, noun) if n not in gone)
 
 

@@ -17,7 +17,7 @@ def said_by_title(tree: Tree, title: modifiers.Title, is_past: bool) -> Draft:
     """ "Chelsea captain John Terry": John Terry is Chelsea captain."""
     first, last = title.words[0], tree.lower[title.words[-1]]
     unique = tree.is_name(first) and last in words_of("unique_titles")
-    owned = any(tree.tags[word] == "POS" for word in title.words)
+    owned = any(tree.tags[w] == "POS" or tree.lower[w] in ("'s", "’s") for w in title.words)
     described = unique or owned or tree.tags[first] in ("DT", "PRP$")
     put_in = () if described else (article(tree.words[first]),)
     items = (*title.name, be(is_past, False), *put_in, *title.words)
@@ -80,13 +80,17 @@ def _birth(tree: Tree, noun: int) -> Iterator[Draft]:
     cut = places[0] if places else end
     for part in (range(born + 1, cut), range(cut, end)):
         words = tree.trim(part)
-        if not words:
+        if not words or not _is_when_or_where(tree, words[0]):
             continue
         put_in: tuple[str, ...] = ()
         if tree.is_year_or_month(words[-1]) and tree.tags[words[0]] != "IN":
             put_in = ("on",) if len(words) > 1 else ("in",)
         items: tuple[int | str, ...] = (*name, "was", born, *put_in, *words)
         yield Draft(items, frozenset((*name, born, *words)))
+
+
+def _is_when_or_where(tree: Tree, index: int) -> bool:
+    return tree.is_year_or_month(index) or tree.tags[index] in ("IN", "CD")
 
 
 def _place(tree: Tree, noun: int) -> Iterator[Draft]:

@@ -17,7 +17,7 @@ from claimscore.errors import ConfigError
 from claimscore.types import ANSWERS, JSON, TEXT_NUMBER, Completion, Request
 
 #: What makes the claims: a parser, or rules alone.
-PARSER = "builtin-parser-3"
+PARSER = "builtin-parser-4"
 RULES = "builtin-rules-1"
 _NAMES = {"builtin": PARSER, "builtin-rules": RULES}
 

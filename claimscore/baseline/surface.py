@@ -88,7 +88,7 @@ def text_of(tree: Tree, items: Sequence[int | str], titles: set[int]) -> str:
             text += " " * tree.spaces[item]
         elif following != "'s" and not _closes(tree, following):
             text += " "
-    text = re.sub(r"\s+([,.;:])", r"\1", " ".join(text.split()))
+    text = re.sub(r"\s+([,.;:])(?!\w)", r"\1", " ".join(text.split()))
     text = re.sub(r",\s*,", ",", re.sub(r"([,;:]\s*)+$", "", text))
     if (
         re.search('["”] ["“]', text)
@@ -161,6 +161,8 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
         raise Unsure
     if isinstance(items[0], int) and tree.tags[words[0]] in (*FINITE, "CC"):
         raise Unsure
+    if tree.tags[words[0]] == "WRB" and words[0] and tree.labels[tree.heads[words[0]]] != "advcl":
+        raise Unsure
     if isinstance(items[-1], int) and tree.tags[words[-1]] in _OPEN_ENDS:
         raise Unsure
     if tree.lower[words[0]] in ("him", "them", "me", "us") or tree.tags[words[-1]] == "PRP$":
@@ -184,6 +186,12 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
         if all(n in tree.quote_marks for n in range(left + 1, right)):
             continue
         if _is_phrase_end(tree, left) and _is_phrase_start(tree, right):
+            raise Unsure
+        member = next(
+            (n for n in (right, *tree.ancestors(right)) if tree.labels[n] == "conj"), right
+        )
+        lost = any(tree.labels[n] == "cc" for n in range(left + 1, right))
+        if lost and left < member and tree.labels[member] == "conj" and tree.heads[member] in words:
             raise Unsure
         if tree.tags[right] in FINITE and left < right - 1 and _is_object(tree, left, items):
             raise Unsure
@@ -237,4 +245,6 @@ def _belong_together(tree: Tree, left: int, right: int) -> bool:
         return True
     number = tree.tags[left] == "CD" and tree.tags[right][:2] in ("NN", "JJ")
     number = number or (tree.is_name(left) and tree.tags[right] == "CD")
-    return number or tree.tags[right] == "POS" or tree.lower[right] in ("'s", "’s")
+    return (
+        number or "POS" in (tree.tags[left], tree.tags[right]) or tree.lower[right] in ("'s", "’s")
+    )

@@ -28,7 +28,7 @@ _WORD = re.compile(
 )
 _CLITIC = re.compile(r"(?i)(.+?)(n['’]t|['’](?:s|re|ve|ll|d|m))$")
 _STOP_IN_QUOTES = re.compile(r'([.,])(["”])')
-_YEAR = re.compile(r"[12]\d{3}")
+_YEAR = re.compile(r"[12]\d{3}s?")
 _QUOTES = ("'", "‘", "’")
 
 #: Labels of noun phrases that a date hangs on.

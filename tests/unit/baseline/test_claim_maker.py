@@ -93,6 +93,27 @@ CUT = {
         "Ben Parsons from Brighton proposed to Anna.",
         "Ben Parsons from Brighton was 34.",
     ],
+    "Tests give a mean of the entire sample, which can hide differences.": [
+        "Tests give a mean of the entire sample.",
+        "Tests give a mean of the entire sample, which can hide differences.",
+    ],
+    "The album is a classic of the dub genre, known for its bass.": [
+        "The album is a classic of the dub genre.",
+        "The album is a classic of the dub genre, known for its bass.",
+    ],
+    "The company sells books, adding toys to the range.": [
+        "The company sells books.",
+        "The company sells books, adding toys to the range.",
+    ],
+    "Rami has embarked on a solo career while Tom has left the band.": [
+        "Rami has embarked on a solo career.",
+        "Rami has embarked on a solo career while Tom has left the band.",
+    ],
+    "He moved to Tokyo, where he sold books.": ["He moved to Tokyo.", "In Tokyo he sold books."],
+    "He starred in the films Red Hill (2006) and A Dirty Game (2007).": [
+        "He starred in the films Red Hill.",
+        "He starred in the films A Dirty Game.",
+    ],
     "The band split in 1999; the singer moved to Berlin.": [
         "The band split in 1999.",
         "The singer moved to Berlin.",
@@ -123,6 +144,14 @@ WHOLE = [
     "He appeared in a video calling for support of medics.",
     "They sold fewer new clothes and cuddly toys.",
     "He left them with an unsafe building.",
+    "He was inducted into the Hall of Fame in 2000 and the House of Songs in 2003.",
+    "He won the Cup in 1963, which surprised many people.",
+    "He received the highest honour that can be won.",
+    "There are 109 people who belong to another church.",
+    "Tom Stone is a painter from Boston who was born in 1990.",
+    "He went first to Rome in 1990 and then to Paris in 1992.",
+    "His parents were rich with his father a banker and his mother running a shop.",
+    "He has a batting average of .317 and a house in Rome.",
 ]
 
 

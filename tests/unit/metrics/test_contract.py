@@ -39,23 +39,23 @@ TEXTS: dict[str, Any] = {
 #: After the name and `|v1`, what each signature holds; `*` is a fact of the run.
 SIGNATURES = {
     "caspr": "|repeats:each|decompose:*|llm:*|units:*|granularity:*|nli:*|dtype:*|claimscore:*",
-    "ds": "|splitter:rules-2|stems:rouge-1.5.5|claimscore:*",
-    "ds3": "|splitter:rules-2|stems:rouge-1.5.5|claimscore:*",
+    "ds": "|splitter:rules-3|stems:rouge-1.5.5|claimscore:*",
+    "ds3": "|splitter:rules-3|stems:rouge-1.5.5|claimscore:*",
     "bs-inverse": "|token_encoder:*|layer:*|baseline:*|dtype:*|claimscore:*",
     "bertscore": (
         "|against:references|measure:f1|multi:max|token_encoder:*|layer:*|baseline:*|dtype:*"
         "|claimscore:*"
     ),
-    "meteor": "|against:references|multi:max|synonyms:wordnet-3.0|splitter:rules-2|claimscore:*",
+    "meteor": "|against:references|multi:max|synonyms:wordnet-3.0|splitter:rules-3|claimscore:*",
     "ner-overlap": "|ner:en_core_web_sm|types:all|measure:precision|claimscore:*",
     "perplexity": "|first_token:not_scored|window:limit/2|causal_lm:*|dtype:*|claimscore:*",
     "factcc": "|multi:max|verifier:*|dtype:*|claimscore:*",
     "supert": (
-        "|measure:f1|multi:mean|sentences:15|splitter:rules-2|token_encoder:*|layer:*|dtype:*"
+        "|measure:f1|multi:mean|sentences:15|splitter:rules-3|token_encoder:*|layer:*|dtype:*"
         "|claimscore:*"
     ),
     "blanc": (
-        "|variant:help|measure:relative|gap:6|splitter:rules-2|masked_lm:*|dtype:*|claimscore:*"
+        "|variant:help|measure:relative|gap:6|splitter:rules-3|masked_lm:*|dtype:*|claimscore:*"
     ),
     "bart-score": "|direction:faithfulness|multi:mean|seq2seq_lm:*|dtype:*|claimscore:*",
     **dict.fromkeys(
@@ -64,15 +64,15 @@ SIGNATURES = {
     ),
     "rouge-lsum": (
         "|variant:rouge-score|against:references|measure:f1|multi:max|stemmer:no"
-        "|splitter:rules-2|claimscore:*"
+        "|splitter:rules-3|claimscore:*"
     ),
     **dict.fromkeys(
         ("faithfulness", "claim-recall", "claim-f1", "claim-support-share", "source-coverage"),
-        "|score:share|read:model|repeats:once|splitter:rules-2|decompose:*|llm:*|units:*|granularity:*"
+        "|score:share|read:model|repeats:once|splitter:rules-3|decompose:*|llm:*|units:*|granularity:*"
         "|verifier:*|dtype:*|threshold:*|claimscore:*",
     ),
     "summac-zs": (
-        "|granularity:sentence|splitter:rules-2|blocks:all|op1:max|op2:mean|variant:paper"
+        "|granularity:sentence|splitter:rules-3|blocks:all|op1:max|op2:mean|variant:paper"
         "|nli:*|dtype:*|claimscore:*"
     ),
     "summac-conv": "|nli:*|dtype:*|claimscore:*",

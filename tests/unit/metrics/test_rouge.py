@@ -160,7 +160,7 @@ def test_names_and_signatures_say_what_was_counted():
         "measure": "recall",
         "multi": "max",
         "stemmer": "yes",
-        "splitter": "rules-2",
+        "splitter": "rules-3",
     }
     with pytest.raises(ConfigError, match=r"rouge 1\.0\.1 has no stemmer"):
         load_metric("rouge-1:variant=rouge-1.0.1:stemmer=yes")

@@ -145,7 +145,7 @@ def test_metric_without_a_value_has_a_dash(made_up: MakeUp, tmp_path: Path) -> N
     ("llm", "maker"),
     [
         ("builtin-rules-1", "built-in rules"),
-        ("builtin-parser-3", "the built-in parser"),
+        ("builtin-parser-4", "the built-in parser"),
         ("openai:builtin", None),
     ],
 )
