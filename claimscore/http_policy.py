@@ -14,14 +14,14 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
-
-import httpx2
 
 from claimscore.addresses import is_loopback, usable_key
 from claimscore.errors import ConfigError, TransientError
+
+if TYPE_CHECKING:  # a run whose answers are all stored sends nothing, and does not wait for it
+    import httpx2
 
 #: An answer may take minutes; a connection that takes longer than this will not come.
 CONNECT_S = 15.0
@@ -69,6 +69,8 @@ def may_be_proxied(url: str) -> bool:
     This machine is reached directly: a proxy would see the key that plain http may carry here.
     Where this says yes, httpx2 decides by its own, finer rules.
     """
+    from urllib.request import getproxies, proxy_bypass
+
     parts, proxies = urlsplit(url), getproxies()
     if is_loopback(parts.hostname or ""):
         return False
@@ -82,6 +84,8 @@ def tls_context() -> ssl.SSLContext:
 
     It verifies always, and speaks HTTP/1.1.
     """
+    import httpx2
+
     context = httpx2.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -116,6 +120,8 @@ def client_options(
     Connections are `direct`, whatever the environment says, unless a proxy may be between. A
     redirect is an answer like any other: the key goes where the user sent it.
     """
+    import httpx2
+
     limits, tls = httpx2.Limits(keepalive_expiry=IDLE_S), tls_context()
     transport = None
     if not may_be_proxied(base_url):
@@ -132,6 +138,8 @@ def client_options(
 @contextlib.contextmanager
 def proxy_errors() -> Iterator[None]:
     """Make a client; `ConfigError` where the environment names a proxy that httpx2 cannot use."""
+    import httpx2
+
     try:
         yield
     except (ImportError, ValueError, httpx2.InvalidURL) as exc:
@@ -153,6 +161,8 @@ def translate_http_error(
 
     `trusted` says that the server was reached before; `key` is left out of the words.
     """
+    import httpx2
+
     if isinstance(exc, httpx2.ConnectError | httpx2.ProxyError | httpx2.ConnectTimeout):
         why = scrubbed(_ERRNO.sub("", str(exc)) or "it took too long", key)
         if "CERTIFICATE_VERIFY_FAILED" in why:

@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import polars as pl
 
+Columns = dict[str, pl.DataType]
+
+
+def _columns(dtype: pl.DataType, names: str) -> Columns:
+    return dict.fromkeys(names.split(), dtype)
+
+
+_text, _boolean = partial(_columns, pl.String()), partial(_columns, pl.Boolean())
+_float32, _float64 = partial(_columns, pl.Float32()), partial(_columns, pl.Float64())
+_int32 = partial(_columns, pl.Int32())
+
 #: Columns of every row that an LLM made.
-LLM_PROVENANCE: dict[str, pl.DataType] = {
-    "request_key": pl.String(),
-    "prompt": pl.String(),
-    "prompt_version": pl.String(),
-    "prompt_digest": pl.String(),
-    "model": pl.String(),
-}
+LLM_PROVENANCE = _text("request_key prompt prompt_version prompt_digest model")
 
 #: Columns of every row that an encoder made.
-MODEL_PROVENANCE: dict[str, pl.DataType] = {
-    "model": pl.String(),
-    "revision": pl.String(),
-    "dtype": pl.String(),
-}
+MODEL_PROVENANCE = _text("model revision dtype")
 
 
 #: The column of the records that each side is taken from, in the order sides are shown.
@@ -65,7 +67,7 @@ class Table:
 
     name: str
     description: str
-    schema: dict[str, pl.DataType]
+    schema: Columns
 
     def frame(self, rows: list[dict[str, object]]) -> pl.DataFrame:
         """Rows (dicts, missing columns are null) as a frame of exactly this schema."""
@@ -79,12 +81,9 @@ CLAIMS = Table(
     "claims",
     "Single claims of a text, in order; `sentence` is the sentence they come from.",
     {
-        "id": pl.String(),
-        "side": pl.String(),
-        "sentence_index": pl.Int32(),
-        "claim_index": pl.Int32(),
-        "text": pl.String(),
-        "sentence": pl.String(),
+        **_text("id side"),
+        **_int32("sentence_index claim_index"),
+        **_text("text sentence"),
         **LLM_PROVENANCE,
     },
 )
@@ -96,12 +95,10 @@ CLAIM_CHECKS = Table(
     "number of words (no_claims), the number of the earlier claim (repeat) or of the prompt's "
     "example (example_copy), else null.",
     {
-        "id": pl.String(),
-        "side": pl.String(),
-        "sentence_index": pl.Int32(),
-        "claim_index": pl.Int32(),
-        "check": pl.String(),
-        "value": pl.Float64(),
+        **_text("id side"),
+        **_int32("sentence_index claim_index"),
+        **_text("check"),
+        **_float64("value"),
         **MODEL_PROVENANCE,
     },
 )
@@ -111,12 +108,9 @@ PARAPHRASES = Table(
     "Paraphrases of a sentence, or of the whole text (`sentence_index` is null); `sample` "
     "counts them.",
     {
-        "id": pl.String(),
-        "side": pl.String(),
-        "sentence_index": pl.Int32(),
-        "sample": pl.Int32(),
-        "original": pl.String(),
-        "text": pl.String(),
+        **_text("id side"),
+        **_int32("sentence_index sample"),
+        **_text("original text"),
         **LLM_PROVENANCE,
     },
 )
@@ -126,14 +120,9 @@ NEGATIONS = Table(
     "level `claim`: the negation of a claim; level `sentence`: the negated claims of a sentence "
     "joined again (`claim_index` is null); `sample` counts them.",
     {
-        "id": pl.String(),
-        "side": pl.String(),
-        "level": pl.String(),
-        "sentence_index": pl.Int32(),
-        "claim_index": pl.Int32(),
-        "sample": pl.Int32(),
-        "original": pl.String(),
-        "text": pl.String(),
+        **_text("id side level"),
+        **_int32("sentence_index claim_index sample"),
+        **_text("original text"),
         **LLM_PROVENANCE,
     },
 )
@@ -141,14 +130,7 @@ NEGATIONS = Table(
 FACTS = Table(
     "facts",
     "FactSim's tuples: a subject and a description of one word.",
-    {
-        "id": pl.String(),
-        "side": pl.String(),
-        "index": pl.Int32(),
-        "subject": pl.String(),
-        "description": pl.String(),
-        **LLM_PROVENANCE,
-    },
+    {**_text("id side"), **_int32("index"), **_text("subject description"), **LLM_PROVENANCE},
 )
 
 NLI = Table(
@@ -156,16 +138,13 @@ NLI = Table(
     "Probabilities of an NLI model for every claim of one side with every claim of the other, "
     "in both directions; an index is a position among the side's claims.",
     {
-        "id": pl.String(),
-        "premise_side": pl.String(),
-        "premise_index": pl.Int32(),
-        "hypothesis_side": pl.String(),
-        "hypothesis_index": pl.Int32(),
-        "direction": pl.String(),
-        "entailment": pl.Float32(),
-        "neutral": pl.Float32(),
-        "contradiction": pl.Float32(),
-        "truncated": pl.Boolean(),
+        **_text("id premise_side"),
+        **_int32("premise_index"),
+        **_text("hypothesis_side"),
+        **_int32("hypothesis_index"),
+        **_text("direction"),
+        **_float32("entailment neutral contradiction"),
+        **_boolean("truncated"),
         **MODEL_PROVENANCE,
     },
 )
@@ -175,18 +154,11 @@ TOKEN_SCORES = Table(
     "BERTScore of a candidate text against a reference text, and the model's baseline (null "
     "where it has none); `reference_index` counts the texts of a side that may have several.",
     {
-        "id": pl.String(),
-        "candidate_side": pl.String(),
-        "reference_side": pl.String(),
-        "reference_index": pl.Int32(),
-        "precision": pl.Float64(),
-        "recall": pl.Float64(),
-        "f1": pl.Float64(),
-        "baseline_precision": pl.Float64(),
-        "baseline_recall": pl.Float64(),
-        "baseline_f1": pl.Float64(),
-        "layer": pl.Int32(),
-        "truncated": pl.Boolean(),
+        **_text("id candidate_side reference_side"),
+        **_int32("reference_index"),
+        **_float64("precision recall f1 baseline_precision baseline_recall baseline_f1"),
+        **_int32("layer"),
+        **_boolean("truncated"),
         **MODEL_PROVENANCE,
     },
 )
@@ -197,17 +169,12 @@ BLOCK_NLI = Table(
     "of another; a cut is a granularity of SummaC, with `_punkt` for that splitter and `_code` "
     "where blocks are left out as in SummaC's code.",
     {
-        "id": pl.String(),
-        "premise_side": pl.String(),
-        "premise_cut": pl.String(),
-        "premise_index": pl.Int32(),
-        "hypothesis_side": pl.String(),
-        "hypothesis_cut": pl.String(),
-        "hypothesis_index": pl.Int32(),
-        "entailment": pl.Float32(),
-        "neutral": pl.Float32(),
-        "contradiction": pl.Float32(),
-        "truncated": pl.Boolean(),
+        **_text("id premise_side premise_cut"),
+        **_int32("premise_index"),
+        **_text("hypothesis_side hypothesis_cut"),
+        **_int32("hypothesis_index"),
+        **_float32("entailment neutral contradiction"),
+        **_boolean("truncated"),
         **MODEL_PROVENANCE,
     },
 )
@@ -220,20 +187,16 @@ SUPPORT = Table(
     "unmentioned. `contradiction` is that of the evidence. `verifier` is nli (three labels), "
     "binary (two) or llm, whose evidence is quoted, and null where the text does not have it.",
     {
-        "id": pl.String(),
-        "side": pl.String(),
-        "claim_position": pl.Int32(),
-        "claim": pl.String(),
-        "source_side": pl.String(),
-        "source_index": pl.Int32(),
-        "read": pl.String(),
-        "verdict": pl.String(),
-        "probability": pl.Float32(),
-        "contradiction": pl.Float32(),
-        "evidence_index": pl.Int32(),
-        "evidence": pl.String(),
-        "truncated": pl.Boolean(),
-        "verifier": pl.String(),
+        **_text("id side"),
+        **_int32("claim_position"),
+        **_text("claim source_side"),
+        **_int32("source_index"),
+        **_text("read verdict"),
+        **_float32("probability contradiction"),
+        **_int32("evidence_index"),
+        **_text("evidence"),
+        **_boolean("truncated"),
+        **_text("verifier"),
         **LLM_PROVENANCE,
         **MODEL_PROVENANCE,
     },
@@ -243,14 +206,12 @@ SIMILARITIES = Table(
     "similarities",
     "The cosine of every unit of one side with every unit of another, by the sentence encoder.",
     {
-        "id": pl.String(),
-        "unit": pl.String(),
-        "row_side": pl.String(),
-        "row_index": pl.Int32(),
-        "column_side": pl.String(),
-        "column_index": pl.Int32(),
-        "similarity": pl.Float32(),
-        "truncated": pl.Boolean(),
+        **_text("id unit row_side"),
+        **_int32("row_index"),
+        **_text("column_side"),
+        **_int32("column_index"),
+        **_float32("similarity"),
+        **_boolean("truncated"),
         **MODEL_PROVENANCE,
     },
 )
@@ -260,14 +221,11 @@ TEXT_SCORES = Table(
     "Numbers that a model gives a text, or a text beside another: `measure` is the pass, `name` "
     "one of its numbers; `given_index` counts the texts of a side that has several.",
     {
-        "id": pl.String(),
-        "measure": pl.String(),
-        "side": pl.String(),
-        "given_side": pl.String(),
-        "given_index": pl.Int32(),
-        "name": pl.String(),
-        "value": pl.Float64(),
-        "truncated": pl.Boolean(),
+        **_text("id measure side given_side"),
+        **_int32("given_index"),
+        **_text("name"),
+        **_float64("value"),
+        **_boolean("truncated"),
         **MODEL_PROVENANCE,
     },
 )
@@ -278,13 +236,9 @@ LLM_ANSWERS = Table(
     "`question` is the dimension. Of questions and answers, `side` is the text that the "
     "question was made from, and `index` its place among that side's questions.",
     {
-        "id": pl.String(),
-        "task": pl.String(),
-        "side": pl.String(),
-        "index": pl.Int32(),
-        "sample": pl.Int32(),
-        "question": pl.String(),
-        "answer": pl.String(),
+        **_text("id task side"),
+        **_int32("index sample"),
+        **_text("question answer"),
         **LLM_PROVENANCE,
     },
 )
@@ -293,15 +247,11 @@ FAILURES = Table(
     "failures",
     "What could not be done, with the reason; `raw` is the last answer that was refused.",
     {
-        "id": pl.String(),
-        "stage": pl.String(),
-        "side": pl.String(),
-        "index": pl.Int32(),
-        "kind": pl.String(),
-        "message": pl.String(),
-        "attempts": pl.Int32(),
-        "request_key": pl.String(),
-        "raw": pl.String(),
+        **_text("id stage side"),
+        **_int32("index"),
+        **_text("kind message"),
+        **_int32("attempts"),
+        **_text("request_key raw"),
     },
 )
 
@@ -309,14 +259,7 @@ SCORES = Table(
     "scores",
     "One value a record and metric; `reason` says why a value is null; `components` is "
     "a JSON object of the metric's parts.",
-    {
-        "id": pl.String(),
-        "metric": pl.String(),
-        "value": pl.Float64(),
-        "reason": pl.String(),
-        "components": pl.String(),
-        "signature": pl.String(),
-    },
+    {**_text("id metric"), **_float64("value"), **_text("reason components signature")},
 )
 
 TABLES: dict[str, Table] = {

@@ -109,9 +109,9 @@ MUTATIONS = (
     # A value in the cache may run code when it is read.
     Mutation(
         name="pickle allowed",
-        file="claimscore/cache/database.py",
-        old="disk=BytesDisk, ",
-        new="",
+        file="claimscore/cache/store.py",
+        old="decode_entry(key, value) if",
+        new="decode_entry(key, value) or __import__('pickle').loads(value) if",
         tests=("tests/unit/cache/test_store.py",),
     ),
 )

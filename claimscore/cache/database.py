@@ -1,14 +1,13 @@
-"""The database file of a cache: diskcache keeps it, connections of our own read and put in bulk.
+"""The database file of a cache: made by diskcache, read and written through connections of our own.
 
-diskcache makes the file, its tables and its settings, and changes them through its public
-interface. Look-ups go by the hundred through a read-only connection: one statement for 500 keys
-takes a fifth of the time of 500 calls of `diskcache.Cache.get`. A group of answers is put by one
-statement too: `diskcache.Cache.set` hands the interpreter to other threads five times an answer,
-and beside a busy event loop a group of 64 takes 21 ms instead of 1 ms.
+diskcache makes the file with its tables, triggers and settings, and can read it. It does no more:
+one statement for 500 keys takes a fifth of the time of 500 calls of `diskcache.Cache.get`, and
+`diskcache.Cache.set` hands the interpreter to other threads five times an answer, so that beside a
+busy event loop a group of 64 takes 21 ms instead of 1 ms.
 
 The values are JSON bytes under text keys. diskcache pickles anything else by default, and
-unpickles any row that says so, which runs code out of a file (CVE-2025-69872); `BytesDisk` can
-do neither.
+unpickles any row that says so, which runs code out of a file (CVE-2025-69872); it is given no row
+to read or write here.
 """
 
 from __future__ import annotations
@@ -21,17 +20,15 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import quote
-
-import diskcache
 
 from claimscore.errors import ConfigError
 
-#: The name of the file.
-DATABASE: str = diskcache.core.DBNAME
+#: The name of the file, which diskcache gives it.
+DATABASE = "cache.db"
 
 #: The meaning of a stored row. Its number stands among diskcache's settings, under `claimscore`.
 FORMAT = 1
@@ -49,18 +46,17 @@ _SETTINGS: dict[str, Any] = {
     "sqlite_cache_size": 1024,  # pages a connection, 4 MB: with twice as many it is no faster
     "sqlite_cell_size_check": 1,  # SQLite finds damaged pages earlier
 }
-_KNOWN_SETTINGS = {*_SETTINGS, *diskcache.core.DEFAULT_SETTINGS, *diskcache.core.METADATA}
+#: The names of all settings: these, and diskcache's others.
+_KNOWN_SETTINGS = {
+    *_SETTINGS,
+    *("size_limit", "tag_index", "disk_pickle_protocol", "count", "size", "hits", "misses"),
+}
 
 _TABLES = {
     "Settings": "key,value",
     "Cache": "rowid,key,raw,store_time,expire_time,access_time,access_count,tag,size,mode,filename,"
     "value",
 }
-
-#: diskcache's cache, which publishes no types: `set`, `add`, `delete` with text keys and bytes.
-Writer: TypeAlias = Any
-
-T = TypeVar("T")
 
 #: Keys in one look-up (SQLite takes at least 999), and rows of one step of a walk.
 STEP = 500
@@ -111,35 +107,6 @@ class StoredRow(NamedTuple):
     is_ours: bool
 
 
-class BytesDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache publishes no types
-    """Bytes under text keys, in the database itself; everything else is refused.
-
-    A row may name a file: this neither opens nor removes it.
-    """
-
-    def put(self, key: object) -> tuple[str, bool]:
-        if type(key) is not str:
-            raise TypeError(f"cache keys are str, not {type(key).__name__}")
-        return key, True
-
-    def get(self, key: object, raw: object) -> str:
-        if type(key) is not str or not raw:
-            raise TypeError("the cache holds a key that claimscore did not write")
-        return key
-
-    def store(self, value: object, read: bool, key: object = None) -> tuple[Any, ...]:
-        if type(value) is not bytes or read:
-            raise TypeError(f"cache values are bytes, not {type(value).__name__}")
-        stored: tuple[Any, ...] = super().store(value, read, key)
-        return stored
-
-    def fetch(self, mode: int, filename: str | None, value: object, read: bool) -> bytes | None:
-        return value if mode == diskcache.core.MODE_RAW and type(value) is bytes else None
-
-    def remove(self, file_path: str) -> None:
-        pass
-
-
 class Database:
     """One database file, as long as it lies where it was opened.
 
@@ -149,36 +116,22 @@ class Database:
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
         self._path = str(path)
-        self._reading, self._putting = threading.Lock(), threading.Lock()
-        self._writer: Writer | None = None
-        if can_write(path):
-            with contextlib.closing(_connect(path, "rw", busy_timeout_s)) as connection:
-                _check(connection, path)
-            self._writer = diskcache.Cache(
-                str(path.parent), timeout=busy_timeout_s, disk=BytesDisk, **_SETTINGS
-            )
-            self._putter = _connect(path, "rw", busy_timeout_s)
-            _set_switches(self._putter)
+        self._reading, self._writing = threading.Lock(), threading.Lock()
+        self._writer: sqlite3.Connection | None = None
         self.leaves_log_unread = False
-        self._reader = self._open_reader(path, busy_timeout_s)
-        self._identity = _identity(self._path)
-
-    def _open_reader(self, path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-        """SQLite reads a file whose help files it cannot make only as one that never changes."""
-        reader = _connect(path, "ro", busy_timeout_s)
+        if can_write(path):
+            self._writer = _open(path, "rw", busy_timeout_s)
         try:
-            _set_switches(reader)
-            if self._writer is None:
-                _check(reader, path)
+            is_checked = self._writer is not None
+            self._reader = _open(path, "ro", busy_timeout_s, is_checked=is_checked)
         except sqlite3.OperationalError:
-            reader.close()
             if self._writer is not None:
                 raise
+            # SQLite reads a file whose help files it cannot make only as one that never changes.
             log = path.with_name(f"{path.name}-wal")
             self.leaves_log_unread = log.exists() and log.stat().st_size > 0
-            reader = _connect(path, "ro&immutable=1", busy_timeout_s)
-            _check(reader, path)
-        return reader
+            self._reader = _open(path, "ro&immutable=1", busy_timeout_s)
+        self._identity = _identity(self._path)
 
     def select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows of a statement that changes nothing; from any thread."""
@@ -196,51 +149,50 @@ class Database:
                 found += self._reader.execute(statement, some)
         return found
 
-    def walk(self, bought_before: float | None = None) -> Iterator[list[StoredRow]]:
+    def walk(
+        self, bought_before: float | None = None, *, remove: bool = False
+    ) -> Iterator[list[StoredRow]]:
         """Every row in the order of their numbers, some hundreds in memory at a time.
 
         Nothing is held between the steps: other processes may write, and the walk may meet what
-        they write or not. With `bought_before`, only rows with an earlier time of purchase.
+        they write or not. With `bought_before`, only rows with an earlier time of purchase. With
+        `remove`, the rows of a step are read in the transaction that removes them.
         """
         old = "" if bought_before is None else "AND coalesce(tag, store_time) < ?2"
         statement = f"SELECT {_ROW} FROM Cache WHERE rowid > ?1 {old} ORDER BY rowid LIMIT {STEP}"
         limit = [] if bought_before is None else [bought_before]
         last = -(2**63)
-        while rows := self.select(statement, last, *limit):
+        while True:
+            with self._transaction() if remove else contextlib.nullcontext() as writer:
+                rows = self.select(statement, last, *limit)
+                if writer is not None:
+                    writer.executemany(
+                        "DELETE FROM Cache WHERE rowid = ?", [row[:1] for row in rows]
+                    )
+            if not rows:
+                return
             yield [_stored(*row) for row in rows]
             last = rows[-1][0]
 
     def put(self, rows: Sequence[NewRow]) -> None:
         """Keep all of these or none, in place of those with the same keys; from any thread."""
         now = time.time()
-        values = [(row.key, now, row.bought_at, row.value) for row in rows]
-        with self._putting:
-            self._putter.execute("BEGIN IMMEDIATE")
+        with self._transaction() as writer:
+            writer.executemany(_PUT, [(row.key, now, row.bought_at, row.value) for row in rows])
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        writer = self._writer
+        assert writer is not None, "the cache refuses to write where it cannot"
+        with self._writing:
+            writer.execute("BEGIN IMMEDIATE")
             try:
-                self._putter.executemany(_PUT, values)
-                self._putter.execute("COMMIT")
+                yield writer
+                writer.execute("COMMIT")
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):  # the first error is the one to tell
-                    self._putter.execute("ROLLBACK")
+                    writer.execute("ROLLBACK")
                 raise
-
-    def write(self, work: Callable[[Writer], T]) -> T:
-        """The result of `work` in one transaction. Raises the error of SQLite that came first.
-
-        diskcache raises its own over it, and over a rollback that fails where SQLite has rolled
-        back already.
-        """
-        assert self._writer is not None
-        try:
-            with self._writer.transact():
-                return work(self._writer)
-        except (diskcache.Timeout, sqlite3.Error) as exc:
-            with contextlib.suppress(sqlite3.Error):  # with its transaction, if one is left
-                self._writer.close()
-            first: BaseException = exc
-            while isinstance(first.__context__, sqlite3.Error):
-                first = first.__context__
-            raise first from None
 
     def is_current(self) -> bool:
         """Whether the file at the path is still the one that was opened."""
@@ -252,14 +204,11 @@ class Database:
             self._reader.close()
         if self._writer is None:
             return
-        with self._putting:
-            self._putter.close()
-        self._writer.close()
-        if self.is_current():
-            with contextlib.suppress(sqlite3.Error), contextlib.closing(
-                _connect(Path(self._path), "rw", 0.0)
-            ) as connection:  # fmt: skip
-                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        with self._writing:
+            if self.is_current():
+                with contextlib.suppress(sqlite3.Error):
+                    self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._writer.close()
 
 
 def _stored(
@@ -312,10 +261,32 @@ def counted(path: Path) -> int | None:
     return found[0] if found and type(found[0]) is int else None
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that diskcache must not be trusted with, or that has another format.
+def _open(
+    path: Path, mode: str, busy_timeout_s: float, *, is_checked: bool = False
+) -> sqlite3.Connection:
+    """A connection to the cache, which diskcache makes where it is not all there yet."""
+    connection = _connect(path, mode, busy_timeout_s)
+    try:
+        for switch in ("synchronous", "cache_size", "cell_size_check"):  # each connection's own
+            connection.execute(f"PRAGMA {switch} = {_SETTINGS[f'sqlite_{switch}']}")
+        is_whole = is_checked or _is_whole(connection, path)
+        if mode == "rw" and not is_whole:
+            import diskcache
 
-    diskcache sets SQLite's switches to the values that it finds among the settings.
+            diskcache.Cache(str(path.parent), timeout=busy_timeout_s, **_SETTINGS).close()
+        elif mode == "rw":  # a damaged header may say that the file cannot be written
+            connection.execute("UPDATE Settings SET value = value WHERE key IS NULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether everything is there that diskcache makes, and set as `_SETTINGS` says.
+
+    Refuses a file that diskcache must not be trusted with, or that has another format: diskcache
+    sets SQLite's switches to the values that it finds among the settings.
     """
     columns = """
         SELECT t.name, group_concat(c.name) FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
@@ -335,7 +306,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
                 "another folder with --cache-dir"
             )
     if not settings:
-        return
+        return False
     try:
         found = json.loads(settings["claimscore"])["format"] if "claimscore" in settings else FORMAT
         maker = "a newer" if found > FORMAT else "an older"
@@ -347,6 +318,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             "its answers over by `cache export` there and `cache import` here, or name another "
             "folder with --cache-dir"
         )
+    last = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'Settings_size_delete'")
+    return bool(last.fetchall()) and settings.items() >= _SETTINGS.items()
 
 
 def sqlite_code(error: BaseException) -> int:
@@ -383,12 +356,6 @@ def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection
         isolation_level=None,
         check_same_thread=False,
     )
-
-
-def _set_switches(connection: sqlite3.Connection) -> None:
-    """The switches of `_SETTINGS` that each connection has by itself."""
-    for switch in ("synchronous", "cache_size", "cell_size_check"):
-        connection.execute(f"PRAGMA {switch} = {_SETTINGS[f'sqlite_{switch}']}")
 
 
 def _connect_damaged(path: Path) -> sqlite3.Connection:

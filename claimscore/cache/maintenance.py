@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from claimscore.cache.database import DATABASE, FORMAT, StoredRow, Writer, is_damage
+from claimscore.cache.database import DATABASE, FORMAT, is_damage
 from claimscore.cache.store import DiskCache, damage_of_row
 from claimscore.types import JSON
 
@@ -117,18 +117,12 @@ def prune(
 ) -> Pruned:
     """Remove the entries that were bought longer ago than this.
 
-    An answer that was bought again meanwhile stays: the rows of a step are read in the
-    transaction that removes them.
+    An answer that was bought again meanwhile stays.
     """
     entries = n_bytes = 0
-    with cache.inspected() as database:
-        steps = database.walk((time.time() if now is None else now) - older_than_s)
-
-        def removed(writer: Writer) -> list[StoredRow] | None:
-            rows = next(steps, None)
-            return rows and [row for row in rows if writer.delete(row.key)]
-
-        for rows in steps if dry_run else iter(lambda: cache.write(removed), None):
+    before = (time.time() if now is None else now) - older_than_s
+    with cache.inspected(writing=not dry_run) as database:
+        for rows in database.walk(before, remove=not dry_run):
             entries += len(rows)
             n_bytes += sum(len(row.value) for row in rows if isinstance(row.value, bytes))
     return Pruned(entries, n_bytes)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from claimscore.atomic import reason, sync_folder
+from claimscore.cache.base import CacheStats
 from claimscore.cache.database import (
     DATABASE,
     STEP,
     Database,
     NewRow,
     StoredRow,
-    Writer,
     can_write,
     counted,
     is_damage,
@@ -63,7 +63,7 @@ class DiskCache:
         self.recoveries: list[str] = []
         self._on_notice = on_notice
         self._busy_timeout_s = busy_timeout_s
-        self._has_told_damage = False
+        self._n_damaged = 0
         self._path = folder.absolute() / DATABASE
         self._replacing = threading.Lock()
         self._is_read_only = self._path.exists() and not can_write(self._path)
@@ -88,7 +88,7 @@ class DiskCache:
         for key, value in rows:
             entry = decode_entry(key, value) if type(value) is bytes else None
             if entry is None:
-                self._tell_damage(key)
+                self._count_damaged(key)
             else:
                 found[key] = entry
         return found
@@ -108,6 +108,10 @@ class DiskCache:
     def unlock(self, key: str) -> None:
         self._in_flight.unlock(key)
 
+    def stats(self) -> CacheStats:
+        ((entries,),) = self._use(lambda db: db.select("SELECT COUNT(*) FROM Cache"))
+        return CacheStats(entries, self._n_damaged)
+
     def close(self) -> None:
         self._in_flight.close()
         self._database.close()
@@ -120,11 +124,6 @@ class DiskCache:
         paths = self.folder.glob("*damaged-*[0-9]")
         return [path.name for path in sorted(paths, key=lambda path: (len(path.name), path.name))]
 
-    def write(self, work: Callable[[Writer], T]) -> T:
-        """The result of `work` with diskcache's cache, in one transaction."""
-        self._refuse_read_only()
-        return self._use(lambda database: database.write(work), writing=True)
-
     def _refuse_read_only(self) -> None:
         if self.read_only:
             raise ConfigError(
@@ -133,9 +132,11 @@ class DiskCache:
             )
 
     @contextlib.contextmanager
-    def inspected(self) -> Iterator[Database]:
+    def inspected(self, *, writing: bool = False) -> Iterator[Database]:
         """The database as it is: damage is an error that says so, and nothing is replaced."""
-        with self._explained(writing=False):
+        if writing:
+            self._refuse_read_only()
+        with self._explained(writing=writing):
             yield self._database
 
     def recover(self, why: str) -> None:
@@ -271,16 +272,14 @@ class DiskCache:
         """Keep the sound rows of the database in quarantine, and say what became of it."""
         damaged = self._quarantine
         n_before, n_taken = counted(damaged), 0
-        rows = (row for row in readable_rows(damaged) if damage_of_row(row) is None)
-
-        def take_some(writer: Writer) -> int:
-            some = list(itertools.islice(rows, STEP))
-            for row in some:
-                writer.add(row.key, row.value, tag=time_s(row.bought_at))
-            return len(some)
-
-        while n := database.write(take_some):
-            n_taken += n
+        rows = (
+            NewRow(row.key, row.value, time_s(row.bought_at))
+            for row in readable_rows(damaged)
+            if type(row.value) is bytes and damage_of_row(row) is None
+        )
+        while some := list(itertools.islice(rows, STEP)):
+            database.put(some)
+            n_taken += len(some)
         aside = next(
             path
             for number in itertools.count(1)
@@ -309,9 +308,9 @@ class DiskCache:
         if self._on_notice is not None:
             self._on_notice(text)
 
-    def _tell_damage(self, key: str) -> None:
-        if not self._has_told_damage:
-            self._has_told_damage = True
+    def _count_damaged(self, key: str) -> None:
+        self._n_damaged += 1
+        if self._n_damaged == 1:
             self._notice(
                 f"{self.folder}: the stored answer {key} is damaged and is asked again; "
                 "`claimscore cache verify` looks for others"

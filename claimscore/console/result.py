@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from claimscore.console.amounts import cost, counted, duration, servers_text
 from claimscore.console.table import plain, print_facts, print_table
-from claimscore.stats.bootstrap import interval_text
 
 Facts = Iterator[tuple[str, str]]
 
@@ -62,6 +61,8 @@ def _mean(row: Mapping[str, Any]) -> str:
 
 def _interval(row: Mapping[str, Any]) -> str:
     """Bounds of the mean; a mean of too few values has none."""
+    from claimscore.stats.bootstrap import interval_text  # with numpy, which a map does not need
+
     if row["mean"] is None:
         return ""
     return "too few" if row["low"] is None else interval_text(row["low"], row["high"])

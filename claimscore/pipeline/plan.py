@@ -29,9 +29,8 @@ from claimscore.pipeline.tasks.base import WINDOW_TOKENS, Task
 from claimscore.pipeline.tasks.verify import VERIFY
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.prompts.prompt import TEXT_FIELD, TEXTS_FIELD
-from claimscore.records import Dataset, MissingColumnsError, Selection, prepare
 from claimscore.records.columns import ALTERNATIVES, likely_columns
-from claimscore.records.dataset import Required
+from claimscore.records.dataset import Dataset, MissingColumnsError, Required, Selection, prepare
 from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE
 
 

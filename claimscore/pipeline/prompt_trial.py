@@ -31,8 +31,8 @@ from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.pipeline.tasks.questions import QUESTIONS
 from claimscore.prompts import Prompt
-from claimscore.records import Selection, prepare
 from claimscore.records.columns import likely_columns
+from claimscore.records.dataset import Selection, prepare
 from claimscore.tables import LLM_PROVENANCE
 from claimscore.types import Failure, Message
 

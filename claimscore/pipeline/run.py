@@ -58,9 +58,16 @@ from claimscore.pipeline.spending import run_spent, take_over_spending
 from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.supervision import signals_held
 from claimscore.pipeline.tasks.verify import VERIFY
-from claimscore.records import Dataset, MissingColumnsError, Prepared, keep, recall
 from claimscore.records.columns import ALTERNATIVES
-from claimscore.records.dataset import SPOOLED, Required
+from claimscore.records.dataset import (
+    Dataset,
+    MissingColumnsError,
+    Prepared,
+    Required,
+    keep,
+    recall,
+)
+from claimscore.records.files import SPOOLED
 from claimscore.records.text_checks import check_texts
 from claimscore.runs import DamagedPart, RunDirectory, damage_as_error
 from claimscore.types import JSON
@@ -182,7 +189,7 @@ def score(
     reporter = ProgressReporter(Progress(), on_progress)
     with RunDirectory(out, reporter.notice) as directory:
         take_over_spending(directory)
-        if not directory.manifest.has(0, "records"):
+        if not directory.has(0, "records"):
             raise ConfigError(f"{out}: its records are not read yet; run it first")
         wanted = tuple(dict.fromkeys((*earlier.metrics, *metrics)))
         config = dataclasses.replace(earlier, metrics=wanted, retry_failed=False)
@@ -241,7 +248,7 @@ def _load(
 
 def _refuse_another_input(directory: RunDirectory, given: str) -> None:
     """`ConfigError` where records of the folder came from an input of another name."""
-    earlier = directory.options().get("input", given) if directory.manifest.all_steps() else given
+    earlier = directory.options().get("input", given) if directory.all_steps() else given
     if earlier != given:
         raise ConfigError(
             f"{directory.name} was made from {earlier}, not from {given}; name another --out"
@@ -250,12 +257,12 @@ def _refuse_another_input(directory: RunDirectory, given: str) -> None:
 
 def _refuse_other_records(directory: RunDirectory, records: Mapping[str, Any]) -> None:
     stored = directory.settings.get("records", records)
-    if directory.manifest.all_steps() and stored.get("strip_html") != records.get("strip_html"):
+    if directory.all_steps() and stored.get("strip_html") != records.get("strip_html"):
         how = "with" if "strip_html" in stored else "without"
         raise ConfigError(
             f"{directory.name} was made {how} --strip-html; run it so, or name another --out"
         )
-    if directory.manifest.all_steps() and stored["digest"] != records["digest"]:
+    if directory.all_steps() and stored["digest"] != records["digest"]:
         raise ConfigError(
             f"{directory.name} was made from other records ({stored['count']} then, "
             f"{records['count']} now, or with other content); name another --out"
@@ -530,7 +537,7 @@ def copy_records(
         return
     first = 0
     for frames in _files(dataset.chunks(config.chunk_records)):
-        missing = [not directory.manifest.has(first + n, "records") for n in range(len(frames))]
+        missing = [not directory.has(first + n, "records") for n in range(len(frames))]
         if any(missing):
             directory.write_chunks(first, "records", "records", frames)
         first += len(frames)

@@ -13,17 +13,13 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
 from claimscore.errors import ConfigError, ParseError
 from claimscore.types import ANSWERS, JSON, TEXT_NUMBER
 
-_SCALARS: dict[str, tuple[JSON, type]] = {
-    "string": ({"type": "string"}, str),
-    "number": ({"type": "number"}, float),
-    "integer": ({"type": "integer"}, int),
-    "boolean": ({"type": "boolean"}, bool),
-}
+#: The types of single values, each with its name in pydantic's core.
+_SCALARS = {"string": "str", "number": "float", "integer": "int", "boolean": "bool"}
 
 #: The bounds of a range, each with what pydantic calls it.
 _BOUNDS = {"minimum": "ge", "maximum": "le"}
@@ -69,19 +65,19 @@ def _enumeration(kind: Sequence[Any], where: str) -> JSON:
             f"{where}: {list(kind)!r} is no enumeration: its values are texts, or whole numbers, "
             "each once, and no names of types"
         )
-    return {**_SCALARS[str(scalar_of(kind))][0], "enum": list(kind)}
+    return {"type": scalar_of(kind), "enum": list(kind)}
 
 
 def _range(kind: Mapping[str, Any], where: str) -> JSON:
     low, high = kind.get("minimum", -math.inf), kind.get("maximum", math.inf)
     if not low <= high or any(math.isinf(kind[name]) for name in _BOUNDS if name in kind):
         raise ConfigError(f"{where}: no number is from {low} to {high}")
-    return {**_SCALARS[kind["type"]][0], **{name: kind[name] for name in _BOUNDS if name in kind}}
+    return {"type": kind["type"], **{name: kind[name] for name in _BOUNDS if name in kind}}
 
 
 def _type_schema(kind: Any, where: str) -> JSON:
     if isinstance(kind, str) and kind in _SCALARS:
-        return dict(_SCALARS[kind][0])
+        return {"type": kind}
     if isinstance(kind, list) and len(kind) > 1:
         return _enumeration(kind, where)
     if _is_range(kind):
@@ -97,23 +93,68 @@ def _type_schema(kind: Any, where: str) -> JSON:
     )
 
 
-def parse_answer(text: str, output: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer as a dict of exactly the columns of `output`.
+class AnswerForm:
+    """The form of an answer, which has exactly the columns of `output`."""
 
-    One code fence around the whole answer is taken off; nothing else is mended.
-    Raises `ParseError` with the place and the reason.
-    """
-    from pydantic import ValidationError
+    def __init__(self, output: Mapping[str, Any]) -> None:
+        from pydantic_core import SchemaValidator
 
-    body = _unfenced(text)
-    try:
-        parsed = _model(json.dumps(output)).model_validate_json(body, strict=True)
-    except ValidationError as exc:
-        first = exc.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "answer"
-        raise ParseError(f"{place}: {first['msg']}") from None
-    answer: dict[str, Any] = parsed.model_dump(by_alias=True)
-    return answer
+        self._output = output
+        self._validator = SchemaValidator(_core_schema(output))
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """The columns of an answer.
+
+        One code fence around the whole answer is taken off; nothing else is mended. Raises
+        `ParseError` with the place and the reason.
+        """
+        from pydantic_core import ValidationError
+
+        try:
+            answer: dict[str, Any] = self._validator.validate_json(_unfenced(text))
+        except ValidationError as exc:
+            first = exc.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(part) for part in first["loc"]) or "answer"
+            raise ParseError(f"{place}: {first['msg']}") from None
+        return answer
+
+    def parse_several(self, text: str) -> dict[int, dict[str, Any] | None]:
+        """The columns of each text that is answered, by its number from 1; None where they are
+        wrong.
+
+        What is said of one text does not depend on the others. Raises `ParseError` where nothing is
+        right, or two items are about one text.
+        """
+        try:
+            answer = json.loads(_unfenced(text))
+        except (ValueError, RecursionError) as exc:
+            raise ParseError(f"answer: Invalid JSON: {exc}") from None
+        items = answer.get(ANSWERS) if isinstance(answer, dict) and len(answer) == 1 else None
+        if not isinstance(items, list):
+            raise ParseError(f'the answer must be {{"{ANSWERS}": [...]}}')
+        found: dict[int, dict[str, Any] | None] = {}
+        why = "no text is answered"
+        for item in items:
+            number = item.get(TEXT_NUMBER) if isinstance(item, dict) else None
+            columns: dict[str, Any] | None = None
+            try:
+                columns = self._numbered.parse(json.dumps(item))
+            except ParseError as exc:
+                why = f"{ANSWERS}: {exc}"
+            else:
+                del columns[TEXT_NUMBER]
+            if type(number) is not int:
+                continue
+            if number in found:
+                raise ParseError(f"text {number} is answered twice")
+            found[number] = columns
+        if not any(columns is not None for columns in found.values()):
+            raise ParseError(why)
+        return found
+
+    @functools.cached_property
+    def _numbered(self) -> AnswerForm:
+        return AnswerForm({TEXT_NUMBER: "integer", **self._output})
 
 
 def _unfenced(text: str) -> str:
@@ -129,71 +170,24 @@ def of_several(output: Mapping[str, Any]) -> dict[str, Any]:
     return {ANSWERS: [{TEXT_NUMBER: "integer", **output}]}
 
 
-def parse_answers(text: str, output: Mapping[str, Any]) -> dict[int, dict[str, Any] | None]:
-    """The columns of each text that is answered, by its number from 1; None where they are wrong.
+def _core_schema(kind: Any) -> Any:
+    from pydantic_core import core_schema
 
-    What is said of one text does not depend on the others. Raises `ParseError` where nothing is
-    right, or two items are about one text.
-    """
-    try:
-        answer = json.loads(_unfenced(text))
-    except (ValueError, RecursionError) as exc:
-        raise ParseError(f"answer: Invalid JSON: {exc}") from None
-    items = answer.get(ANSWERS) if isinstance(answer, dict) and len(answer) == 1 else None
-    if not isinstance(items, list):
-        raise ParseError(f'the answer must be {{"{ANSWERS}": [...]}}')
-    found: dict[int, dict[str, Any] | None] = {}
-    why = "no text is answered"
-    for item in items:
-        number = item.get(TEXT_NUMBER) if isinstance(item, dict) else None
-        columns: dict[str, Any] | None = None
-        try:
-            columns = parse_answer(json.dumps(item), {TEXT_NUMBER: "integer", **output})
-        except ParseError as exc:
-            why = f"{ANSWERS}: {exc}"
-        else:
-            del columns[TEXT_NUMBER]
-        if type(number) is not int:
-            continue
-        if number in found:
-            raise ParseError(f"text {number} is answered twice")
-        found[number] = columns
-    if not any(columns is not None for columns in found.values()):
-        raise ParseError(why)
-    return found
-
-
-@functools.lru_cache(maxsize=256)
-def _model(output: str) -> Any:
-    """A strict pydantic model of the output columns (given as JSON, so that it can be kept)."""
-    return _pydantic_model("Answer", json.loads(output))
-
-
-def _pydantic_model(name: str, columns: Mapping[str, Any]) -> Any:
-    import pydantic
-
-    config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    # Columns may have names that pydantic reserves ("json", "copy"): they go in as aliases.
-    fields: Any = {
-        f"column_{index}": (
-            _pydantic_type(f"{name}_{index}", kind),
-            pydantic.Field(alias=column, serialization_alias=column),
-        )
-        for index, (column, kind) in enumerate(columns.items())
-    }
-    return pydantic.create_model(name, __config__=config, **fields)
-
-
-def _pydantic_type(name: str, kind: Any) -> Any:
-    if isinstance(kind, str):
-        return _SCALARS[kind][1]
-    if isinstance(kind, list) and len(kind) > 1:
-        return Literal[tuple(kind)]
-    if _is_range(kind):
-        import pydantic
-
-        bounds = {_BOUNDS[name]: kind[name] for name in _BOUNDS if name in kind}
-        return Annotated[_SCALARS[kind["type"]][1], pydantic.Field(**bounds)]
+    scalar = scalar_of(kind)
     if isinstance(kind, list):
-        return list[_pydantic_type(name, kind[0])]  # type: ignore[misc]  # built at run time
-    return _pydantic_model(name, kind)
+        return (
+            core_schema.literal_schema(kind)
+            if scalar
+            else core_schema.list_schema(_core_schema(kind[0]))
+        )
+    if scalar is not None:
+        given = kind if isinstance(kind, Mapping) else {}
+        bounds = {bound: given[name] for name, bound in _BOUNDS.items() if name in given}
+        return {"type": _SCALARS[scalar], **bounds}
+    columns = {
+        name: core_schema.typed_dict_field(_core_schema(column)) for name, column in kind.items()
+    }
+    strictly = core_schema.CoreConfig(
+        strict=True, allow_inf_nan=False, extra_fields_behavior="forbid"
+    )
+    return core_schema.typed_dict_schema(columns, config=strictly)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from claimscore.errors import ConfigError, ParseError
-from claimscore.prompts.output import json_schema, of_several, parse_answer, parse_answers
+from claimscore.prompts.output import AnswerForm, json_schema, of_several
 from claimscore.types import Message, OutputSchema
 
 #: The column of a prompt without `[output]`: the answer's text as it is.
@@ -133,10 +133,15 @@ class Prompt:
     def parse(self, text: str) -> dict[str, Any]:
         """The columns of an answer; `ParseError` where it is not what was asked for."""
         if self.output:
-            return parse_answer(text, self.output)
-        if not text.strip():
+            return self._form.parse(text)
+        answer = text.strip()
+        if not answer:
             raise ParseError("the answer is empty")
-        return {ANSWER_COLUMN: text.strip()}
+        return {ANSWER_COLUMN: answer}
+
+    @functools.cached_property
+    def _form(self) -> AnswerForm:
+        return AnswerForm(self.output)
 
     def example_answers(self) -> list[tuple[str, list[dict[str, Any]]]]:
         """Of each example the user's turn and the columns of its answer, several where it is about
@@ -151,8 +156,8 @@ class Prompt:
                 yield self.parse(answer)
 
     def parse_several(self, text: str) -> dict[int, dict[str, Any] | None]:
-        """The columns of each text that is answered, by its number from 1; see `parse_answers`."""
-        return parse_answers(text, self.output)
+        """The columns of each text that is answered, by its number from 1; see `AnswerForm`."""
+        return self._form.parse_several(text)
 
 
 def numbered(texts: Sequence[str]) -> str:

@@ -15,6 +15,9 @@ from claimscore.records.readers import Record, decode_json
 
 Parser = Callable[[Any], Any]
 
+#: The most columns of an input.
+MAX_COLUMNS = 10_000
+
 TEXT_COLUMNS = ("summary_a", "summary_b", "summary_common", "summary")
 LIST_COLUMNS = ("sources", "references")
 

@@ -9,9 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import select
-import shutil
-import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,26 +17,22 @@ from typing import Any, BinaryIO
 import polars as pl
 
 from claimscore import __version__
-from claimscore.atomic import atomic_file, os_errors, write_text
+from claimscore.atomic import os_errors, write_text
 from claimscore.errors import ClaimscoreError, InputError
 from claimscore.records.columns import (
     ALTERNATIVES,
     CANONICAL,
+    MAX_COLUMNS,
     Column,
     ColumnError,
     TypeFinder,
     likely_columns,
     parse_record,
 )
-from claimscore.records.files import InputFile, find_files, input_file
+from claimscore.records.files import InputFile, find_files, spool_stdin
 from claimscore.records.readers import Record, header, place, read
 from claimscore.records.rows import rows_in_memory
 from claimscore.records.text_checks import TEXTS, strip_html
-
-MAX_COLUMNS = 10_000
-
-#: The name of the copy of standard input.
-SPOOLED = "stdin.jsonl"
 
 #: The name of what `keep` writes.
 _KEPT = "input.json"
@@ -169,30 +162,6 @@ def prepare(
     else:
         files = (spool_stdin(spool, stdin),) if source == "-" else find_files(source)
     return _Validation(source, files, required, selection).run()
-
-
-def spool_stdin(spool: Path, stdin: BinaryIO | None) -> InputFile:
-    """Copy standard input, which is JSONL, into the folder `spool`."""
-    target = spool / SPOOLED
-    with atomic_file(target) as stream:
-        _copy(stdin or sys.stdin.buffer, stream)
-    return input_file(target, name="standard input")
-
-
-def _copy(source: Any, target: BinaryIO) -> None:
-    """Copy a stream as it comes. A read that waits does not notice a signal that came just before
-    it, so a wait for a pipe ends every half second."""
-    try:
-        source.fileno()
-    except OSError:  # no file of the system
-        shutil.copyfileobj(source, target, 1 << 20)
-        return
-    while True:
-        if select.select([source], [], [], 0.5)[0]:
-            block = source.read1(1 << 20)
-            if not block:
-                return
-            target.write(block)
 
 
 def _listed(names: Sequence[str], limit: int = 20) -> str:

@@ -7,12 +7,15 @@ import difflib
 import glob
 import os
 import re
+import select
+import shutil
 import stat
+import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from claimscore.atomic import reason
+from claimscore.atomic import atomic_file, reason
 from claimscore.errors import InputError
 from claimscore.storage import is_remote, open_file
 
@@ -34,6 +37,10 @@ ENDINGS: dict[str, Format] = {
     ".tsv.gz": "tsv",
     ".parquet": "parquet",
 }
+
+
+#: The name of the copy of standard input.
+SPOOLED = "stdin.jsonl"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,6 +133,30 @@ def input_file(path: Path, name: str | None = None) -> InputFile:
             "input and name the input -"
         )
     return InputFile(path, shown, _format(path.name, shown), found.st_size, _local_version(found))
+
+
+def spool_stdin(spool: Path, stdin: BinaryIO | None) -> InputFile:
+    """Copy standard input, which is JSONL, into the folder `spool`."""
+    target = spool / SPOOLED
+    with atomic_file(target) as stream:
+        _copy(stdin or sys.stdin.buffer, stream)
+    return input_file(target, name="standard input")
+
+
+def _copy(source: Any, target: BinaryIO) -> None:
+    """Copy a stream as it comes. A read that waits does not notice a signal that came just before
+    it, so a wait for a pipe ends every half second."""
+    try:
+        source.fileno()
+    except OSError:  # no file of the system
+        shutil.copyfileobj(source, target, 1 << 20)
+        return
+    while True:
+        if select.select([source], [], [], 0.5)[0]:
+            block = source.read1(1 << 20)
+            if not block:
+                return
+            target.write(block)
 
 
 def _local_version(found: os.stat_result) -> str:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.errors import InputError
-from claimscore.pipeline.encoders.batching import longest_first, next_batch, pad
+from claimscore.pipeline.encoders.batching import longest_first, pad, plan_batches
 from claimscore.pipeline.encoders.devices import resolve_device
 from claimscore.pipeline.encoders.loading import EMBEDDED, LoadedModel
 from claimscore.pipeline.encoders.ls_model import (
@@ -341,15 +341,12 @@ class Ranker(nn.Module):
         widths = [width or len(rows[i]) for i in order]
         states: list[Tensor] = []
         values: list[Tensor] = []
-        start = 0
-        while start < len(order):
-            stop = next_batch(widths, start, GROUP_TOKENS, padded=True).stop
-            group = [rows[i] for i in order[start:stop]]
+        for batch in plan_batches(widths, 0, GROUP_TOKENS, padded=True):
+            group = [rows[i] for i in order[batch.start : batch.stop]]
             found = self._states(group, width)
             states.append(found[:, 0])
             if likelihood and isinstance(self.head, LinguisticHead):
                 values.append(self._linguistic(group, found))
-            start = stop
         back = torch.from_numpy(np.argsort(order)).to(self.backbone.device)
         return torch.cat(states)[back], torch.cat(values)[back] if values else torch.zeros(0)
 

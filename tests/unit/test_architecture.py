@@ -144,7 +144,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "ray": ("pipeline.ray",),
     "rich": ("console",),
     "click": ("cli", "commands"),
-    "pydantic": ("prompts.output", "evaluation.factsim_examples"),
+    "pydantic": ("evaluation.factsim_examples",),
+    "pydantic_core": ("prompts.output",),
     "asyncio": (),
     "pickle": (),
 }

@@ -7,6 +7,7 @@ same batches, and with them the same numbers, on every run.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,18 +60,26 @@ def longest_first(lengths: ArrayLike) -> NDArray[np.int64]:
     return np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
 
 
-def next_batch(lengths: ArrayLike, start: int, budget: int, *, padded: bool) -> BatchPlan:
-    """Return the longest batch from ``start`` that costs at most ``budget``, at least one row.
+def plan_batches(
+    lengths: ArrayLike, start: int, budget: int, *, padded: bool
+) -> Iterator[BatchPlan]:
+    """Yield the batches from ``start`` on: the longest that cost at most ``budget``, or one row.
 
     ``lengths`` are sorted downwards. A packed batch costs the sum of its lengths, a padded one
     its rows times its first length.
     """
-    ordered = np.asarray(lengths, dtype=np.int64)
-    most = max(1, budget // max(1, int(ordered[-1])))  # none is shorter than the last
-    rest = ordered[start : start + most]
-    costs = np.arange(1, len(rest) + 1) * rest[0] if padded else np.cumsum(rest)
-    rows = max(1, int(np.searchsorted(costs, budget, side="right")))
-    return BatchPlan(start, start + rows, max(1, int(costs[rows - 1])))
+    array = np.asarray(lengths, dtype=np.int64)
+    ordered: list[int] = array.tolist()
+    totals: list[int] = [0, *np.cumsum(array).tolist()]
+    while start < len(ordered):
+        if padded:
+            most = start + budget // max(1, ordered[start])
+        else:
+            most = bisect_right(totals, totals[start] + budget, start) - 1
+        stop = min(max(most, start + 1), len(ordered))
+        tokens = (stop - start) * ordered[start] if padded else totals[stop] - totals[start]
+        yield BatchPlan(start, stop, max(1, tokens))
+        start = stop
 
 
 def pad(rows: Sequence[Sequence[int]], width: int, value: int, *, left: bool) -> NDArray[np.int64]:
@@ -89,7 +98,7 @@ class BatchRunner:
 
     A batch that runs out of memory is halved by tokens and tried again; the lower budget stays
     for all that follows, in later calls too. A single row that does not fit is rejected: never a
-    made-up number. ``padded`` says what a batch costs: see `next_batch`. No budget is more than
+    made-up number. ``padded`` says what a batch costs: see `plan_batches`. No budget is more than
     ``at_most``, and ``origin`` says where it is from. Several threads may run rows at once: their
     batches take turns, with those of all models loaded as one `shared_device`.
     """
@@ -122,20 +131,20 @@ class BatchRunner:
         """Call ``forward`` with the places of each batch's rows, longest first; yield those done.
 
         Places are indices into ``lengths``. ``forward`` gets their batch too, where ``build`` makes
-        one of places; it makes the rows of several batches at once, and ``prepare`` sees each
-        batch, while another thread may have the device. Raises `RejectedItemsError` for an ``item``
-        that does not fit alone, naming the ``owners`` of its row.
+        one of places; it makes the rows of several batches at once, and ``prepare`` sees them
+        before they are cut, while another thread may have the device. Raises `RejectedItemsError`
+        for an ``item`` that does not fit alone, naming the ``owners`` of its row.
         """
         given = np.asarray(lengths, dtype=np.int64)
         order = longest_first(given)
         ordered = given[order]
         start, planned_for = 0, 0
-        ahead: deque[tuple[BatchPlan, Places, tuple[TokenBatch, ...]]] = deque()
+        batches: Iterator[tuple[BatchPlan, Places, tuple[TokenBatch, ...]]] = iter(())
         while start < len(ordered):
-            if not ahead or planned_for != self.budget:
+            if planned_for != self.budget:
                 planned_for = self.budget
-                ahead = deque(self._build_ahead(ordered, order, start, build, prepare))
-            batch, places, built = ahead.popleft()
+                batches = self._built(ordered, order, start, build, prepare)
+            batch, places, built = next(batches)
             with self._lock:
                 fits = _fits(forward, places, *built)
                 if not fits:
@@ -180,16 +189,17 @@ class BatchRunner:
             item=item,
             owners=lambda row: items.positions(int(owner[row])),
         ):
+            if on_batch is None:
+                continue
             finished = places  # of items with one row each
             if owners is not None:
                 touched = owner[places]
                 np.subtract.at(rows_left, touched, 1)
                 finished = np.unique(touched[rows_left[touched] == 0])
             done += int(counts[finished].sum())
-            if on_batch is not None:
-                on_batch(done)
+            on_batch(done)
 
-    def _build_ahead(
+    def _built(
         self,
         ordered: Places,
         order: Places,
@@ -197,22 +207,20 @@ class BatchRunner:
         build: Build | None,
         prepare: Prepare | None,
     ) -> Iterator[tuple[BatchPlan, Places, tuple[TokenBatch, ...]]]:
-        """The next batches of at most `AHEAD_TOKENS`, one at least."""
-        plans: list[BatchPlan] = []
-        stop, tokens = start, 0
-        while stop < len(ordered):
-            plan = next_batch(ordered, stop, self.budget, padded=self.padded)
-            tokens += plan.tokens
-            if plans and tokens > AHEAD_TOKENS:
-                break
-            plans.append(plan)
-            stop = plan.stop
-        built: list[tuple[TokenBatch, ...]] = [()] * len(plans)
-        if build is not None:
-            batches = build(order[start:stop]).cut([plan.rows for plan in plans])
-            built = [(batch if prepare is None else prepare(batch),) for batch in batches]
-        for plan, given in zip(plans, built, strict=True):
-            yield plan, order[plan.start : plan.stop], given
+        """The batches from ``start`` on; those of `AHEAD_TOKENS` are built at once."""
+        rest = deque(plan_batches(ordered, start, self.budget, padded=self.padded))
+        while rest:
+            plans = [rest.popleft()]
+            tokens = plans[0].tokens
+            while rest and (tokens := tokens + rest[0].tokens) <= AHEAD_TOKENS:
+                plans.append(rest.popleft())
+            built: list[tuple[TokenBatch, ...]] = [()] * len(plans)
+            if build is not None:
+                whole = build(order[plans[0].start : plans[-1].stop])
+                whole = whole if prepare is None else prepare(whole)
+                built = [(batch,) for batch in whole.cut([plan.rows for plan in plans])]
+            for plan, given in zip(plans, built, strict=True):
+                yield plan, order[plan.start : plan.stop], given
 
     def _lower(self, batch: BatchPlan) -> None:
         if batch.rows == 1:

@@ -33,7 +33,7 @@ from claimscore.pipeline.encoders.backbone import (
     refuse_nan,
     row_sums,
 )
-from claimscore.pipeline.encoders.distinct import Pair, distinct_pairs
+from claimscore.pipeline.encoders.distinct import DistinctPairs, Pair, distinct_pairs
 from claimscore.pipeline.encoders.embedded import ID2LABEL, PackedNLI, load_packed_nli
 from claimscore.pipeline.encoders.loading import (
     EMBEDDED,
@@ -55,7 +55,7 @@ from claimscore.pipeline.encoders.protocols import (
     OnBatch,
     label_columns,
 )
-from claimscore.pipeline.encoders.throughput import metered
+from claimscore.pipeline.encoders.throughput import metered, tokens_of_pairs
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 from claimscore.pipeline.encoders.tokenizing import PairTokenizer, joined_template, text_ids
 
@@ -144,13 +144,17 @@ class BatchedPairClassifier(BatchedModel):
         """The settings besides `info` that change the numbers, for the stored results."""
         return {"limit": str(self._tokenizer.limit), "packed": str(self.packed), **self.given}
 
-    @metered()
-    @torch.inference_mode()
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
         """Return ``[n, 3]`` probabilities; `RejectedItemsError` for a pair that fits nowhere."""
         given = distinct_pairs(pairs)
+        return self._classify(given, on_batch)[given.pairs.inverse]
+
+    @metered(tokens_of_pairs)
+    @torch.inference_mode()
+    def _classify(self, given: DistinctPairs, on_batch: OnBatch | None) -> NDArray[np.float32]:
+        """The probabilities of the distinct pairs."""
         encoded = self._tokenizer.encode(given)
         logits: list[Tensor] = []
         order: list[NDArray[np.int64]] = []
@@ -168,11 +172,10 @@ class BatchedPairClassifier(BatchedModel):
             item="a pair",
             on_batch=on_batch,
         )
-        if not logits:
-            return np.zeros((0, 3), dtype=np.float32)
         found = np.empty((len(given.pairs.items), 3), dtype=np.float32)
-        found[np.concatenate(order)] = self._probabilities(torch.cat(logits))
-        return found[given.pairs.inverse]
+        if logits:
+            found[np.concatenate(order)] = self._probabilities(torch.cat(logits))
+        return found
 
     def text_lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return how many tokens each of distinct texts has, special ones not among them."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
@@ -40,16 +40,16 @@ class LengthGroup(NamedTuple):
 
 @dataclasses.dataclass
 class Segments:
-    """Where the rows of a batch are: ``starts`` of each row, ``within`` its row of each token.
+    """Where the rows of a batch are: ``starts`` of each row, ``within`` its row of each token, made
+    for the models that ask for them.
 
     ``read`` says how many tokens of each row are attended to, where not all are. ``shared`` is
     what the layers of one model compute once for a batch, by a name of theirs.
     """
 
+    batch: TokenBatch
+    device: torch.device
     groups: list[LengthGroup]
-    starts: Tensor
-    within: Tensor
-    longest: int
     read: Tensor | None = None
     shared: dict[object, Any] = dataclasses.field(default_factory=dict)
 
@@ -60,13 +60,24 @@ class Segments:
             rows = len(list(run))
             groups.append(LengthGroup(row, rows, token, length))
             row, token = row + rows, token + rows * length
-        starts, within = (torch.from_numpy(a).to(device) for a in (batch.starts, batch.within))
-        return cls(groups, starts, within, max(group.length for group in groups))
+        return cls(batch, device, groups)
+
+    @cached_property
+    def starts(self) -> Tensor:
+        return torch.from_numpy(self.batch.starts).to(self.device)
+
+    @cached_property
+    def within(self) -> Tensor:
+        return torch.from_numpy(self.batch.within).to(self.device)
+
+    @property
+    def longest(self) -> int:
+        return max(group.length for group in self.groups)
 
     @cached_property
     def bounds(self) -> Tensor:
         """Where rows begin, and where the last one ends, as kernels want it."""
-        end = self.starts.new_tensor([len(self.within)])
+        end = self.starts.new_tensor([len(self.batch.ids)])
         return torch.cat([self.starts, end]).to(torch.int32)
 
     def once(self, name: object, compute: Callable[[], Any]) -> Any:
@@ -345,10 +356,34 @@ class Layer:
 
 
 class PackedBatch(TokenBatch):
-    """A batch with what a packed model takes of it, on the model's device."""
+    """A batch with what a packed model takes of it, on the model's device: ``inputs`` by name,
+    ``[1, tokens]``. What is prepared for the rows of many batches is cut with them."""
 
-    segments: Segments
+    device: torch.device
     inputs: dict[str, Tensor]
+
+    @classmethod
+    def with_inputs(
+        cls, batch: TokenBatch, device: torch.device, inputs: dict[str, Tensor]
+    ) -> PackedBatch:
+        packed = cls(*batch)
+        packed.device, packed.inputs = device, inputs
+        return packed
+
+    @cached_property
+    def segments(self) -> Segments:
+        return Segments.of(TokenBatch(*self), self.device)  # itself would be a circle
+
+    def cut(self, rows: Sequence[int]) -> list[TokenBatch]:
+        batches, found = super().cut(rows), list[TokenBatch]()
+        sizes = [len(batch.ids) for batch in batches]
+        cut = zip(*(part.split_with_sizes(sizes, 1) for part in self.inputs.values()), strict=True)
+        for batch, parts in zip(batches, cut, strict=True):
+            inputs = dict(zip(self.inputs, parts, strict=True))
+            packed = self.with_inputs(batch, self.device, inputs)
+            packed.segments = Segments.of(batch, self.device)
+            found.append(packed)
+        return found
 
 
 class PackedBackbone(nn.Module):
@@ -378,8 +413,6 @@ class PackedBackbone(nn.Module):
     def prepare(self, batch: TokenBatch) -> PackedBatch:
         if isinstance(batch, PackedBatch):
             return batch
-        packed = PackedBatch(*batch)
-        packed.segments = Segments.of(batch, self.device)
         ids = torch.from_numpy(batch.ids)
         inputs = {
             "input_ids": ids,
@@ -388,8 +421,8 @@ class PackedBackbone(nn.Module):
             ),
             "position_ids": torch.from_numpy(self._positions(batch)),
         }
-        packed.inputs = {name: part[None].to(self.device) for name, part in inputs.items()}
-        return packed
+        inputs = {name: part[None].to(self.device) for name, part in inputs.items()}
+        return PackedBatch.with_inputs(batch, self.device, inputs)
 
     def states(self, batch: TokenBatch, *, read: NDArray[np.int64] | None = None) -> Tensor:
         packed = self.prepare(batch)

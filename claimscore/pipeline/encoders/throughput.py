@@ -24,6 +24,7 @@ from claimscore.atomic import write_text
 from claimscore.config import DType, EncoderConfig, user_state_dir
 from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.encoders.devices import device_label, device_wait_s
+from claimscore.pipeline.encoders.distinct import DistinctPairs
 
 #: Characters of a token, about, and the special tokens that a text costs besides.
 CHARACTERS_PER_TOKEN, SPECIAL_TOKENS = 4, 2
@@ -133,6 +134,13 @@ def estimated_tokens(items: Sequence[str | tuple[str, ...]], limit: int | None =
     sizes = np.fromiter(map(len, chain.from_iterable(distinct)), np.int64)
     starts = np.cumsum([0, *map(len, distinct)][:-1])
     tokens = np.add.reduceat(sizes // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS, starts)
+    return int((tokens if limit is None else np.minimum(tokens, limit)).sum())
+
+
+def tokens_of_pairs(pairs: DistinctPairs, limit: int | None = None) -> int:
+    """As `estimated_tokens` of the pairs."""
+    sizes = np.fromiter(map(len, pairs.texts), np.int64, count=len(pairs.texts))
+    tokens = (sizes // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS)[pairs.places].sum(axis=1)
     return int((tokens if limit is None else np.minimum(tokens, limit)).sum())
 
 

@@ -35,7 +35,8 @@ class TokenBatch(NamedTuple):
         """The batch of rows of these lengths."""
         starts = np.cumsum(lengths) - lengths
         within = np.arange(len(ids)) - np.repeat(starts, lengths)
-        return cls(ids.astype(np.int64), types.astype(np.int64), within, lengths)
+        ids, types = (part.astype(np.int64, copy=False) for part in (ids, types))
+        return cls(ids, types, within, lengths)
 
     @property
     def starts(self) -> Ints:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import anyio
 from anyio import lowlevel
@@ -35,8 +35,10 @@ from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Closed, Halted, Stop
 from claimscore.pipeline.llm.validation import Invalid, Parse, validate
-from claimscore.retry import Backoff, Sleep
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
+
+if TYPE_CHECKING:
+    from claimscore.retry import Sleep
 
 T = TypeVar("T")
 
@@ -445,6 +447,8 @@ class _Call(Generic[T]):
         Sends the request until it is answered, rejected, or has failed too often; a request
         that waits before it is sent again holds no slot.
         """
+        from claimscore.retry import Backoff
+
         engine, request, key = self._engine, question.request, question.key
         if engine._cache.read_only:
             raise ConfigError(

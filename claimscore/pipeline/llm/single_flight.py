@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
@@ -16,8 +17,10 @@ from anyio import to_thread
 from claimscore.cache.base import Cache
 from claimscore.cache.entry import Entry
 from claimscore.pipeline.llm.stopping import Stop
-from claimscore.retry import Sleep
 from claimscore.types import Failure
+
+if TYPE_CHECKING:
+    from claimscore.retry import Sleep
 
 #: Seconds between two looks whether another process has got the answer that is wanted here too.
 _OTHER_PROCESS_S = (0.05, 0.15)

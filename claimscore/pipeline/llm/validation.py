@@ -11,6 +11,9 @@ from claimscore.types import Completion
 
 T = TypeVar("T")
 
+#: Reasons to finish that leave no answer.
+_NO_ANSWER = {"content_filter", "length", "model_length", "refusal"}
+
 #: Makes a value of an answer, or raises `ParseError`.
 Parse = Callable[[Completion], T]
 
@@ -38,23 +41,29 @@ def validate(completion: Completion, parse: Parse[T]) -> T | Invalid:
     besides `ParseError`.
     """
     text = completion.text
-    if completion.finish_reason == "content_filter":
-        message = "the server's filter stopped the answer"
-        return Invalid("content_filter", message, text, is_final=True)
-    has_reasoned = bool(completion.reasoning or completion.usage.reasoning_tokens)
-    if completion.finish_reason == "length":
-        if not has_reasoned or text.strip():
-            return Invalid("length", "the answer was cut off at max_tokens", text, is_cut_off=True)
-        message, raw = "the model was still reasoning at max_tokens", completion.reasoning
-        return Invalid("length", message, raw, is_cut_off=True, is_reasoning=True)
-    if completion.finish_reason == "model_length":  # Mistral's: more tokens would not fit
-        return Invalid("length", "the answer was cut off where the model's context ends", text)
-    if completion.finish_reason == "refusal":
-        return Invalid("refusal", f"the model declined: {text}", text)
-    if not text.strip():
-        message = "the model reasoned and then answered nothing" if has_reasoned else ""
-        return Invalid("empty", message or "the answer was empty", text or completion.reasoning)
+    if completion.finish_reason in _NO_ANSWER or not text or text.isspace():
+        return _invalid(completion)
     try:
         return parse(completion)
     except ParseError as exc:
         return Invalid("parse", str(exc), text)
+
+
+def _invalid(completion: Completion) -> Invalid:
+    """Why a cut-off, declined or empty answer cannot be used."""
+    text, reason = completion.text, completion.finish_reason
+    if reason == "content_filter":
+        message = "the server's filter stopped the answer"
+        return Invalid("content_filter", message, text, is_final=True)
+    has_reasoned = bool(completion.reasoning or completion.usage.reasoning_tokens)
+    if reason == "length":
+        if not has_reasoned or text.strip():
+            return Invalid("length", "the answer was cut off at max_tokens", text, is_cut_off=True)
+        message, raw = "the model was still reasoning at max_tokens", completion.reasoning
+        return Invalid("length", message, raw, is_cut_off=True, is_reasoning=True)
+    if reason == "model_length":  # Mistral's: more tokens would not fit
+        return Invalid("length", "the answer was cut off where the model's context ends", text)
+    if reason == "refusal":
+        return Invalid("refusal", f"the model declined: {text}", text)
+    message = "the model reasoned and then answered nothing" if has_reasoned else ""
+    return Invalid("empty", message or "the answer was empty", text or completion.reasoning)

@@ -20,9 +20,8 @@ from typing import Any, BinaryIO, TypeAlias
 import polars as pl
 
 from claimscore.errors import InputError
-from claimscore.records.columns import CANONICAL, Column, TypeFinder
-from claimscore.records.dataset import MAX_COLUMNS, spool_stdin
-from claimscore.records.files import Format, InputFile, find_files
+from claimscore.records.columns import CANONICAL, MAX_COLUMNS, Column, TypeFinder
+from claimscore.records.files import Format, InputFile, find_files, spool_stdin
 from claimscore.records.readers import file_errors, header, place, read, read_cells
 from claimscore.records.rows import rows_in_memory
 

@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError, StoppedEarly
-from claimscore.records import prepare
+from claimscore.records.dataset import prepare
 from claimscore.records.files import find_files
 from claimscore.storage import open_storage
 

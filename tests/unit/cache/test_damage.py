@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from claimscore.cache.database import Database
-from claimscore.cache.maintenance import details
 from claimscore.cache.store import DiskCache
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from tests.support.cache_samples import entries, entry, filled, key, opened, overwrite, sql
@@ -59,7 +58,7 @@ def test_a_damaged_file_is_set_aside_at_opening(
     assert f"{len(expected):,} answers were saved, {losses}" in notice
     assert cache.get_many(list(entries(N))) == expected
     cache.put_many(entries(N))
-    assert details(cache).entries == N
+    assert cache.stats().entries == N
     cache.close()
     with opened(tmp_path / "cache") as again:
         assert again.get_many(list(entries(N))) == entries(N)
@@ -242,12 +241,11 @@ def scratch(path: Path, dice: random.Random, n_runs: int) -> None:
 
 
 def use_and_check(cache: DiskCache) -> None:
-    found = cache.get_many(list(entries(N)))
-    assert found.items() <= entries(N).items()
-    cache.put_many(entries(5, start=N))
-    assert cache.get_many(list(entries(5, start=N))) == entries(5, start=N)
-    cache.put_many({k: e for k, e in entries(N).items() if k not in found})
-    assert cache.get_many(list(entries(N))) == entries(N)
+    for _ in range(2):  # damage that is met in writing may cost rows that could be read before
+        found = cache.get_many(list(entries(N + 5)))
+        assert found.items() <= entries(N + 5).items()
+        cache.put_many({k: e for k, e in entries(N + 5).items() if k not in found})
+    assert cache.get_many(list(entries(N + 5))) == entries(N + 5)
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +290,7 @@ def test_errors_are_ours_where_nothing_helps(tmp_path: Path, monkeypatch: pytest
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Database, "write", full)
+    monkeypatch.setattr(Database, "put", full)
     with pytest.raises(StoppedEarly, match="full") as raised:
         DiskCache(tmp_path)
     assert isinstance(raised.value, ClaimscoreError)

@@ -11,7 +11,7 @@ import pytest
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.caspr_texts import read_annotated
 from claimscore.evaluation.datasets import CONVERTERS, convert
-from claimscore.records import prepare
+from claimscore.records.dataset import prepare
 from tests.support.rated_tables import write_jsonl
 from tests.support.shared_data import shared
 

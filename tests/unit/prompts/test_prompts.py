@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, ParseError
 from claimscore.prompts import list_prompts, load_prompt, load_prompt_file
-from claimscore.prompts.output import parse_answer
+from claimscore.prompts.output import AnswerForm
 
 DIGESTS = json.loads((Path(__file__).parent / "digests.json").read_text())
 TONE = """
@@ -63,7 +63,7 @@ def test_released_prompts_are_never_edited() -> None:
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + 400 * "0"])
 def test_what_is_no_finite_number_is_refused(number: str) -> None:
     with pytest.raises(ParseError):
-        parse_answer(f'{{"confidence": {number}}}', {"confidence": "number"})
+        AnswerForm({"confidence": "number"}).parse(f'{{"confidence": {number}}}')
 
 
 def test_the_prompts_of_the_paper() -> None:
@@ -226,5 +226,5 @@ def test_wrong_values_and_bounds_are_refused_with_the_line(
 
 
 def test_a_table_may_have_columns_called_type_and_minimum() -> None:
-    kind = {"range": {"type": "string", "minimum": "number"}}
-    assert parse_answer('{"range": {"type": "x", "minimum": 1}}', kind)["range"]["type"] == "x"
+    form = AnswerForm({"range": {"type": "string", "minimum": "number"}})
+    assert form.parse('{"range": {"type": "x", "minimum": 1}}')["range"]["type"] == "x"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from claimscore.errors import ParseError
 from claimscore.prompts import load_prompt, numbered
-from claimscore.prompts.output import parse_answers
+from claimscore.prompts.output import AnswerForm
 
 CLAIMS = {"claims": ["string"]}
 
@@ -21,8 +21,8 @@ def said(*items: object) -> str:
 
 def test_each_text_is_found_by_its_number() -> None:
     text = said({"text": 2, "claims": ["b"]}, {"text": 1, "claims": []})
-    assert parse_answers(text, CLAIMS) == {2: {"claims": ["b"]}, 1: {"claims": []}}
-    assert parse_answers(f"```json\n{text}\n```", CLAIMS)[1] == {"claims": []}
+    assert AnswerForm(CLAIMS).parse_several(text) == {2: {"claims": ["b"]}, 1: {"claims": []}}
+    assert AnswerForm(CLAIMS).parse_several(f"```json\n{text}\n```")[1] == {"claims": []}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_each_text_is_found_by_its_number() -> None:
 )
 def test_a_wrong_item_is_left_out_and_costs_no_other(wrong: object) -> None:
     text = said({"text": 1, "claims": ["a"]}, wrong, {"text": 3, "claims": ["c"]})
-    answers = parse_answers(text, CLAIMS)
+    answers = AnswerForm(CLAIMS).parse_several(text)
     right = {number: answer for number, answer in answers.items() if answer is not None}
     assert right == {1: {"claims": ["a"]}, 3: {"claims": ["c"]}}
 
@@ -66,7 +66,7 @@ def test_a_wrong_item_is_left_out_and_costs_no_other(wrong: object) -> None:
 )
 def test_an_answer_of_which_nothing_can_be_used_is_refused(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
-        parse_answers(text, CLAIMS)
+        AnswerForm(CLAIMS).parse_several(text)
 
 
 @given(st.lists(st.lists(st.text(max_size=8), max_size=3), min_size=1, max_size=6))
@@ -74,7 +74,7 @@ def test_what_is_written_is_read(claims: list[list[str]]) -> None:
     items = [{"text": n, "claims": some} for n, some in enumerate(claims, start=1)]
     clean = [[c.encode("utf-8", "replace").decode() for c in some] for some in claims]
     if clean == claims:
-        read = parse_answers(said(*items), CLAIMS)
+        read = AnswerForm(CLAIMS).parse_several(said(*items))
         assert read == {n: {"claims": some} for n, some in enumerate(claims, start=1)}
 
 

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.records import Selection, prepare
-from claimscore.records.dataset import MAX_COLUMNS
+from claimscore.records.columns import MAX_COLUMNS
+from claimscore.records.dataset import Selection, prepare
 
 OK = b'{"id": "a", "summary_a": "x", "summary_b": "y"}\n'
 NO_ID = b'{"summary_a": "x", "summary_b": "y"}\n'

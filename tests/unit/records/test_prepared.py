@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.records import Prepared, Selection, keep, prepare, recall
 from claimscore.records import dataset as dataset_module
+from claimscore.records.dataset import Prepared, Selection, keep, prepare, recall
 
 REQUIRED = {"ds": ("summary_a", "summary_b")}
 MORE = {**REQUIRED, "ds3": ("summary_common",)}

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import InputError
-from claimscore.records import Dataset, Selection, prepare
 from claimscore.records.columns import likely_columns
+from claimscore.records.dataset import Dataset, Selection, prepare
 
 PAIRS: list[dict[str, Any]] = [
     {"id": "a", "summary_a": "Clean, quiet.", "summary_b": "Dirty\nand “loud”."},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -36,13 +37,12 @@ from claimscore.pipeline.llm.providers.schema import (
     encode_json,
     learn_dialect,
 )
-from claimscore.pipeline.llm.providers.transport import open_transport
 from claimscore.types import Completion, RateLimits, Request, TokenLogprob, Usage
 
 if TYPE_CHECKING:
     import httpx2
 
-    from claimscore.pipeline.llm.providers.transport import Reply
+    from claimscore.pipeline.llm.providers.transport import Reply, Transport
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 KEY_NAME = "OPENAI_API_KEY"
@@ -142,7 +142,7 @@ class OpenAIProvider:
         self.namespace = namespace or self.base_url
         self.on_dialect: Callable[[Dialect], None] | None = None
         self._dialects = {model: Dialect()}
-        self._transport = open_transport(self.base_url, timeout_s, transport)
+        self._replacement = transport
         asks_openai = transport is None and self.base_url == DEFAULT_BASE_URL
         self._lacks_key = asks_openai and not self.server.may_be_known
 
@@ -160,6 +160,13 @@ class OpenAIProvider:
             timeout_s=config.timeout_s,
             allow_http_key=config.allow_http_key,
         )
+
+    @functools.cached_property
+    def _transport(self) -> Transport:
+        """Made for the first request: with all answers stored it would be half of a start."""
+        from claimscore.pipeline.llm.providers.transport import open_transport
+
+        return open_transport(self.base_url, self.timeout_s, self._replacement)
 
     def __repr__(self) -> str:
         return f"OpenAIProvider({self.model!r}, base_url={self.base_url!r})"
@@ -200,7 +207,8 @@ class OpenAIProvider:
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
-        await self._transport.aclose()
+        if "_transport" in self.__dict__:
+            await self._transport.aclose()
 
     @property
     def dialect(self) -> Dialect:

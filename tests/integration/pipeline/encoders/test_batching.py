@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -13,10 +11,9 @@ from claimscore.pipeline.encoders import batching
 from claimscore.pipeline.encoders.batching import (
     GIVEN,
     LOWERED,
-    BatchPlan,
     BatchRunner,
     longest_first,
-    next_batch,
+    plan_batches,
 )
 from claimscore.pipeline.encoders.distinct import distinct
 from claimscore.pipeline.encoders.protocols import RejectedItemsError
@@ -46,15 +43,6 @@ def runner(budget: int | None, at_most: int | None = None) -> BatchRunner:
     return BatchRunner(torch.device("cpu"), given=budget, padded=False, at_most=at_most)
 
 
-def plan(lengths: list[int], budget: int, *, padded: bool) -> Iterator[BatchPlan]:
-    """The batches that cover the lengths (sorted downwards)."""
-    start = 0
-    while start < len(lengths):
-        batch = next_batch(lengths, start, budget, padded=padded)
-        yield batch
-        start = batch.stop
-
-
 @given(LENGTHS, BUDGET, st.booleans())
 def test_batches_fill_the_budget_and_keep_within_it(
     lengths: list[int], budget: int, padded: bool
@@ -64,7 +52,7 @@ def test_batches_fill_the_budget_and_keep_within_it(
         return len(lengths) * max(lengths) if padded else sum(lengths)
 
     lengths = sorted(lengths, reverse=True)
-    batches = list(plan(lengths, budget, padded=padded))
+    batches = list(plan_batches(lengths, 0, budget, padded=padded))
     assert [row for b in batches for row in range(b.start, b.stop)] == list(range(len(lengths)))
     for batch in batches:
         assert batch.tokens == cost(lengths[batch.start : batch.stop])
