@@ -20,7 +20,8 @@ from typing import Any
 import polars as pl
 
 from claimscore.cli import main
-from claimscore.metrics import METRICS
+from claimscore.metrics import METRICS, catalogue
+from claimscore.metrics.base import MetricOption
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "metrics"
@@ -62,8 +63,9 @@ def facts_list(names: list[str]) -> str:
     ):
         rows.append((title, _shared({name: told(facts) for name, facts in all_facts.items()})))
     options: dict[str, list[str]] = defaultdict(list)
-    for option in all_facts[names[0]]["options"]:
-        values = {name: _values(facts["options"].get(option)) for name, facts in all_facts.items()}
+    known = {name: {one.name: one for one in catalogue(()).options(name)} for name in names}
+    for option in known[names[0]]:
+        values = {name: _values(found[option]) for name, found in known.items() if option in found}
         options[_shared(values)].append(f"`:{option}=`")
     rows += [(", ".join(titles), values) for values, titles in options.items()]
     return "\n".join(f"- {title}: {text}" for title, text in rows)
@@ -135,12 +137,12 @@ def _range(facts: Mapping[str, Any]) -> str:
     return f"{low:g} to {high:g}" if high is not None else f"{low:g} and more"
 
 
-def _values(values: list[str] | None) -> str:
-    if values is None:
-        return "any text"
-    if len(values) > MOST_VALUES:
-        return f"`{values[0]}` (default) and {len(values) - 1} more, below"
-    return ", ".join(f"`{value}`" for value in values)
+def _values(option: MetricOption) -> str:
+    if option.values is None:
+        return f"`{option.default}`, or another value" if option.default else "any text"
+    if len(option.values) > MOST_VALUES:
+        return f"`{option.values[0]}` (default) and {len(option.values) - 1} more, below"
+    return ", ".join(f"`{value}`" for value in option.values)
 
 
 def _shared(told: Mapping[str, str]) -> str:
