@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -60,9 +59,8 @@ def correlate_command(config: CorrelateConfig, out: Path | None, as_json: bool) 
     ranks.
     """
     from claimscore.evaluation.correlations import correlate
-    from claimscore.report.evaluation.benchmark_pages import write_correlate_page
 
-    _finish(correlate(config), as_json, out, "correlate.html", write_correlate_page, config)
+    _finish(correlate(config), as_json, out)
 
 
 @evaluate.command("summac", settings={"config": f"{_HERE}.summac_benchmark:SummacConfig"})
@@ -75,9 +73,8 @@ def summac_command(config: SummacConfig, out: Path | None, as_json: bool) -> Non
     for each data set and their mean.
     """
     from claimscore.evaluation.summac_benchmark import summac_benchmark
-    from claimscore.report.evaluation.benchmark_pages import write_summac_page
 
-    _finish(summac_benchmark(config), as_json, out, "summac.html", write_summac_page, config)
+    _finish(summac_benchmark(config), as_json, out)
 
 
 @evaluate.command("convert")
@@ -108,24 +105,17 @@ def evaluate_caspr(config: CasprConfig, quiet: bool, as_json: bool) -> int:
     texts, one an annotator). Paraphrases and negations that it lacks are made by --llm. Run the
     same command again after any stop: it goes on where it stopped.
     """
-    from claimscore.console.evaluations import print_result
     from claimscore.console.progress import progress_display
-    from claimscore.evaluation.caspr_experiment import FIGURE, can_plot, caspr_experiment
-    from claimscore.report.evaluation.benchmark_pages import write_caspr_page
+    from claimscore.evaluation.caspr_experiment import caspr_experiment
     from claimscore.report.run_report import write_run_report
 
     with progress_display(quiet or as_json) as show:
         result = caspr_experiment(config, show)
     write_run_report(result.run.out)
     folder = config.run.folder
-    result.write(folder)
-    write_caspr_page(result, config, folder / "caspr.html", typed_command())
-    print_result(result, as_json)
+    _finish(result, as_json, folder)
     if not as_json:
-        no_figure = "no figure: pip install 'claimscore[plots]' and run the same command again"
-        print(f"figure: {folder / FIGURE}" if can_plot() else no_figure)
-        report = Path(result.run.out, "report.html")
-        print(f"page: {folder / 'caspr.html'}   report: {report}   tables: {folder}")
+        print(f"report: {Path(result.run.out, 'report.html')}   tables: {folder}")
     return EXIT_FAILED_RECORDS if result.run.failed_records or result.missing else EXIT_OK
 
 
@@ -169,14 +159,13 @@ def evaluate_summac_grid(config: GridConfig, quiet: bool, as_json: bool) -> None
     """
     from claimscore.console.progress import progress_display
     from claimscore.evaluation.summac_grid import summac_grid
-    from claimscore.report.evaluation.benchmark_pages import write_grid_page
     from claimscore.report.run_report import write_run_report
 
     with progress_display(quiet or as_json) as show:
         result = summac_grid(config, show)
     for table in config.tables:
         write_run_report(config.run_folder(table))
-    _finish(result, as_json, config.out, "summac_grid.html", write_grid_page, config)
+    _finish(result, as_json, config.out)
 
 
 @evaluate.command("nli", settings={"config": f"{_HERE}.nli_benchmark:NLIConfig"})
@@ -201,10 +190,8 @@ def claims_command(config: ClaimsConfig, out: Path | None, quiet: bool, as_json:
     """
     from claimscore.console.progress import counts_display
     from claimscore.evaluation.human_claims import evaluate_claims
-    from claimscore.report.evaluation.benchmark_pages import write_claims_page
 
-    result = evaluate_claims(config, counts_display(quiet or as_json, "pairs"))
-    _finish(result, as_json, out, "claims.html", write_claims_page, config)
+    _finish(evaluate_claims(config, counts_display(quiet or as_json, "pairs")), as_json, out)
 
 
 @evaluate.command("support", settings={"config": f"{_HERE}.support_benchmark:SupportConfig"})
@@ -218,10 +205,8 @@ def support_command(config: SupportConfig, out: Path | None, quiet: bool, as_jso
     """
     from claimscore.console.progress import counts_display
     from claimscore.evaluation.support_benchmark import evaluate_support
-    from claimscore.report.evaluation.benchmark_pages import write_support_page
 
-    result = evaluate_support(config, counts_display(quiet or as_json, "rows"))
-    _finish(result, as_json, out, "support.html", write_support_page, config)
+    _finish(evaluate_support(config, counts_display(quiet or as_json, "rows")), as_json, out)
 
 
 @evaluate.command("labels", settings={"config": f"{_HERE}.labels:LabelsConfig"})
@@ -234,26 +219,18 @@ def labels_command(config: LabelsConfig, out: Path | None, as_json: bool) -> Non
     of people with each other and with the verifier, its precision and recall, and its reliability.
     """
     from claimscore.evaluation.labels import evaluate_labels
-    from claimscore.report.evaluation.benchmark_pages import write_labels_page
 
-    _finish(evaluate_labels(config), as_json, out, "labels.html", write_labels_page, config)
+    _finish(evaluate_labels(config), as_json, out)
 
 
-def _finish(
-    result: EvaluationResult,
-    as_json: bool,
-    out: Path | None = None,
-    page: str = "",
-    write_page: Callable[[Any, Any, Path, str], object] | None = None,
-    config: object = None,
-) -> None:
-    """Print the result; with `out` write its tables there, and the page of that name."""
+def _finish(result: EvaluationResult, as_json: bool, out: Path | None = None) -> None:
+    """Print the result; with `out` write its tables and its page there."""
     from claimscore.console.evaluations import print_result
 
-    path = None
+    page = None
     if out is not None:
+        from claimscore.report.evaluation.benchmark_pages import write_result_page
+
         result.write(out)
-        if write_page is not None:
-            path = out / page
-            write_page(result, config, path, typed_command())
-    print_result(result, as_json, path)
+        page = write_result_page(result, out / f"{result.name}.html", typed_command())
+    print_result(result, as_json, page)

@@ -41,11 +41,20 @@ def train_nli(config: NLITrainingConfig, quiet: bool, as_json: bool) -> None:
 def train_ls_score(config: LSTrainingConfig, quiet: bool, as_json: bool) -> None:
     """Train LS_Score on documents and good summaries.
 
-    Run the same command again after any stop: it goes on after its last epoch.
+    Run the same command again after any stop: it goes on after its last epoch. With --head
+    bert-linear --ratings A,B it is a regression on ratings of people, scored fold by fold.
     """
-    from claimscore.console.training import print_ls_training, training_display
+    from claimscore.console.training import (
+        print_linear_training,
+        print_ls_training,
+        training_display,
+    )
+    from claimscore.training.linear_head import train_linear
     from claimscore.training.ls_score import train as train_ls
 
+    if config.ratings:
+        print_linear_training(train_linear(config), as_json)
+        return
     print_ls_training(train_ls(config, training_display(quiet or as_json)), as_json)
 
 

@@ -12,6 +12,7 @@ from claimscore.console.table import print_rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from claimscore.training.linear_head import LinearResult
     from claimscore.training.loop import TrainingProgress
     from claimscore.training.ls_score import LSTrainingResult
     from claimscore.training.nli_training import NLITrainingResult
@@ -87,6 +88,19 @@ def print_ls_training(result: LSTrainingResult, as_json: bool) -> None:
         f"model: {result.checkpoint}   epoch {result.best_epoch} of {result.records:,} records, "
         f"{result.validation_records:,} held out, {result.skipped:,} could not be used"
     )
+
+
+def print_linear_training(result: LinearResult, as_json: bool) -> None:
+    """Where the held-out scores and the model are."""
+    if as_json:
+        paths = {"checkpoint": str(result.checkpoint), "scores": str(result.scores)}
+        print(json.dumps(dataclasses.asdict(result) | paths))
+        return
+    print(
+        f"scores: {result.scores}   {', '.join(result.columns)}: {result.records:,} records of "
+        f"{result.documents:,} documents in {result.folds} folds"
+    )
+    print(f"model: {result.checkpoint}   of all records")
 
 
 def _percent(share: float | None) -> str:

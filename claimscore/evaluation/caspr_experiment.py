@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
-from claimscore.atomic import atomic_path
 from claimscore.config import Granularity, RunConfig, check_least
 from claimscore.errors import ConfigError, InputError, StoppedEarly
 from claimscore.evaluation.caspr_texts import (
@@ -30,9 +28,6 @@ from claimscore.pipeline.plan import load_metrics, required_columns
 from claimscore.pipeline.run import OnProgress, RunResult, run
 from claimscore.stats.bootstrap import mean_interval, percentile_bounds
 from claimscore.stats.correlation import correlation_draws, spearman
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: The comparisons of Spearman's rho: the same pairs, in their own words and paraphrased.
 PARAPHRASED = ("ref_contrastive", "syn_contrast")
@@ -61,11 +56,6 @@ RHO_SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("spearman", "low", "high", "p_value", "published"), pl.Float64),
     "reason": pl.String,
 }
-
-FIGURE = "caspr.svg"
-
-#: Okabe and Ito's vermillion, which every eye tells from black and grey.
-_PUBLISHED_COLOUR = "#D55E00"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -175,17 +165,10 @@ class CasprResult(EvaluationResult):
         return Section("Order of the means", ("metric", "as wanted", "order"), rows, (wanted,))
 
     def markdown(self) -> str:
-        """The sections, the figure where matplotlib is there, and the metrics' signatures."""
-        figure = f"\n![Scores of each comparison]({FIGURE})\n" if can_plot() else ""
+        """The sections and the metrics' signatures."""
         signatures = self.scores.select("metric", "signature").unique(maintain_order=True)
         lines = (f"\n- {metric}: `{signature}`" for metric, signature in signatures.iter_rows())
-        return f"{super().markdown()}{figure}\n## Signatures\n{''.join(lines)}\n"
-
-    def write(self, out: Path) -> None:
-        """The tables and the page, and the figure where matplotlib is there."""
-        if can_plot():
-            write_figure(self, out / FIGURE)
-        super().write(out)
+        return f"{super().markdown()}\n## Signatures\n{''.join(lines)}\n"
 
 
 def _mean(row: Row, digits: int, prefix: str = "") -> str:
@@ -301,55 +284,3 @@ def _rho(scores: pl.DataFrame, metric: str, samples: int, seed: int) -> dict[str
     draws = correlation_draws("spearman", x, y, level="pooled", samples=samples, seed=seed)
     bounds = percentile_bounds(draws)._asdict()
     return {**row, **bounds, "spearman": found.value, "p_value": found.p_value}
-
-
-def can_plot() -> bool:
-    """Whether matplotlib is there: the extra `plots`."""
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def write_figure(result: CasprResult, path: Path) -> None:
-    """Write the paper's Figure 2: how each metric's scores are spread over the comparisons.
-
-    An SVG with a panel a metric: a box a comparison, our mean and the published one. The same
-    result gives the same bytes.
-    """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    metrics = result.rho["metric"].to_list()
-    with rc_context({"svg.hashsalt": "claimscore", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(4.6 * len(metrics), 3.8), layout="constrained")
-        panels = figure.subplots(1, len(metrics), squeeze=False)[0]
-        for panel, metric in zip(panels, metrics, strict=True):
-            _draw(panel, result, metric)
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, format="svg", metadata={"Date": None})
-
-
-def _draw(panel: Axes, result: CasprResult, metric: str) -> None:
-    scores = result.scores.filter(metric=metric).drop_nulls("value")
-    values = [scores.filter(comparison=name)["value"].to_list() for name in COMPARISONS]
-    places = range(len(COMPARISONS))
-    panel.boxplot(values, positions=places, widths=0.55, medianprops={"color": "0.35"})
-    rows = result.means.filter(metric=metric).with_row_index("at")
-    published: dict[str, Any] = {
-        "markerfacecolor": "white",
-        "color": _PUBLISHED_COLOUR,
-        "label": "published",
-    }
-    own: dict[str, Any] = {"color": "black", "label": "mean and 95 % interval"}
-    for prefix, shift, marker, style in (("", 0.0, "o", own), ("published_", 0.2, "D", published)):
-        known = rows.drop_nulls(f"{prefix}mean")
-        if prefix and known.is_empty():
-            continue
-        at = [place + shift for place in known["at"]]
-        bars = known[f"{prefix}half_width"].to_list()
-        panel.errorbar(at, known[f"{prefix}mean"], yerr=bars, fmt=marker, capsize=3, **style)
-    labels = [
-        TITLES[name].removesuffix(" (paraphrased)").replace(" ", "\n") for name in COMPARISONS
-    ]
-    panel.set_xticks(list(places), labels, fontsize=8)
-    panel.set_title(metric)
-    panel.set_ylabel("score")
-    panel.legend(fontsize=8, frameon=False)

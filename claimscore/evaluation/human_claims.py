@@ -27,7 +27,14 @@ from scipy.optimize import linear_sum_assignment
 
 from claimscore.config import NLI_OPTIONS, EncoderConfig, check_least
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.result import EvaluationResult, Row, Section, percent
+from claimscore.evaluation.result import (
+    EvaluationResult,
+    Row,
+    Section,
+    interval_columns,
+    percent_cell,
+    with_interval,
+)
 from claimscore.option import argument, nested, option
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, PairClassifier
@@ -35,7 +42,7 @@ from claimscore.records.columns import kind
 from claimscore.records.files import find_files
 from claimscore.records.readers import Record, place, read
 from claimscore.runs import RunDirectory, damage_as_error
-from claimscore.stats.bootstrap import percentile_bounds, ratio, resamples
+from claimscore.stats.bootstrap import ratio, resamples
 from claimscore.text import content_words, has_dangling_subject, split_sentences
 
 #: F1 of the content words from which on two claims match.
@@ -65,11 +72,7 @@ _ENTAILED = "entailed_"
 SCHEMA: dict[str, pl.DataType] = {
     "system": pl.String(),
     **dict.fromkeys(("n_records", "n_sentences", "n_claims", "n_units"), pl.Int64()),
-    **{
-        name: pl.Float64()
-        for measure in MEASURES
-        for name in (measure, f"{measure}_low", f"{measure}_high")
-    },
+    **interval_columns(*MEASURES),
 }
 CLAIMS_SCHEMA: dict[str, pl.DataType] = {
     **dict.fromkeys(("system", "id", "claim"), pl.String()),
@@ -161,7 +164,7 @@ class ClaimsResult(EvaluationResult):
                 [
                     (
                         row["system"],
-                        *(_cell(row, m) for m in ("left_whole", "coverage", "dangling")),
+                        *(percent_cell(row, m) for m in ("left_whole", "coverage", "dangling")),
                     )
                     for row in rows
                 ],
@@ -194,17 +197,12 @@ def _matches(rows: Sequence[Row], prefix: str, title: str, notes: tuple[str, ...
             (
                 row["system"],
                 f"{row['claims_a_sentence']:.2f}",
-                *(_cell(row, prefix + measure) for measure in ("recall", "precision", "f1")),
+                *(percent_cell(row, prefix + measure) for measure in ("recall", "precision", "f1")),
             )
             for row in rows
         ],
         notes,
     )
-
-
-def _cell(row: Row, measure: str) -> str:
-    value, low, high = (row[measure + end] for end in ("", "_low", "_high"))
-    return "" if value is None else f"{percent(value)} [{percent(low)}–{percent(high)}]"
 
 
 def evaluate_claims(config: ClaimsConfig, on_pairs: OnPairs | None = None) -> ClaimsResult:
@@ -440,7 +438,5 @@ def _row(
         top = len(wholes) * sums[part]
         under = np.sum([sums[whole] for whole in wholes], axis=0)
         value = float(ratio(top.sum(), under.sum()))
-        bounds = percentile_bounds(ratio(weights @ top, weights @ under))
-        row |= {measure: None if np.isnan(value) else value}
-        row |= {f"{measure}_low": bounds.low, f"{measure}_high": bounds.high}
+        row |= with_interval(measure, value, ratio(weights @ top, weights @ under))
     return row

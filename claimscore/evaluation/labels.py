@@ -27,36 +27,42 @@ from claimscore.evaluation.label_items import (
     people,
     read_labels,
 )
-from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed
+from claimscore.evaluation.result import (
+    EvaluationResult,
+    Row,
+    Section,
+    fixed,
+    interval_columns,
+    with_interval,
+)
 from claimscore.metrics.support import VERDICTS
 from claimscore.option import argument, option
-from claimscore.stats.bootstrap import Array, percentile_bounds, ratio, resamples
+from claimscore.stats.bootstrap import Array, ratio, resamples
 from claimscore.stats.correlation import kendall
 from claimscore.stats.prediction_powered import CorrectedMean, Estimate, corrected_mean
 
 #: Steps of the probability in the reliability diagram.
 BINS = 5
 
-_ENDS = ("", "_low", "_high")
 AGREEMENT: dict[str, pl.DataType] = {
     **dict.fromkeys(("one", "other"), pl.String()),
     "n": pl.Int64(),
     "measure": pl.String(),
-    **{f"value{end}": pl.Float64() for end in _ENDS},
+    **interval_columns("value"),
 }
 BY_VERDICT: dict[str, pl.DataType] = {
     "verdict": pl.String(),
     **dict.fromkeys(("n_said", "n_people"), pl.Int64()),
-    **{f"{name}{end}": pl.Float64() for name in ("precision", "recall") for end in _ENDS},
+    **interval_columns("precision", "recall"),
 }
 RELIABILITY: dict[str, pl.DataType] = {
     **dict.fromkeys(("from", "to"), pl.Float64()),
     "n": pl.Int64(),
     "probability": pl.Float64(),
-    **{f"supported{end}": pl.Float64() for end in _ENDS},
+    **interval_columns("supported"),
 }
 
-#: A measure of weighted cells ``[draw, verdict, verdict]``: ``[draw]``.
+#: A measure of weighted sums of records ``[draw, ...]``: ``[draw]``.
 CellMeasure = Callable[[Array], Array]
 
 
@@ -296,7 +302,7 @@ def _cells(rows: pl.DataFrame, one: str, other: str) -> Array:
 def _measured(
     cells: Array, measures: dict[str, CellMeasure], samples: int, seed: int
 ) -> dict[str, float | None]:
-    """Each measure with its percentile interval; None where it is undefined."""
+    """Each measure of the sums over records of their cells, with its percentile interval."""
     found: dict[str, float | None] = {}
     if not len(cells):
         return found
@@ -304,13 +310,7 @@ def _measured(
     blocks = [weights @ flat for weights in resamples(len(cells), samples, seed)]
     draws = np.concatenate(blocks).reshape(-1, *cells.shape[1:])
     for name, measure in measures.items():
-        value = float(measure(cells.sum(0)[None])[0])
-        bounds = percentile_bounds(measure(draws))
-        found |= {
-            name: None if np.isnan(value) else value,
-            f"{name}_low": bounds.low,
-            f"{name}_high": bounds.high,
-        }
+        found |= with_interval(name, float(measure(cells.sum(0)[None])[0]), measure(draws))
     return found
 
 
@@ -349,19 +349,14 @@ def _reliability(both: pl.DataFrame, samples: int, seed: int) -> Iterator[Row]:
         rows = both.filter(step == at)
         row: dict[str, Any] = {"from": at / BINS, "to": (at + 1) / BINS, "n": rows.height}
         if rows.height:
+            row["probability"] = float(np.average(rows["predicted"], weights=rows["weight"]))
             sums = rows.group_by("id", maintain_order=True).agg(
                 said=(pl.col("weight") * pl.col("value")).sum(), weight=pl.col("weight").sum()
             )
-            said, weight = sums["said"].to_numpy(), sums["weight"].to_numpy()
-            draws = [
-                ratio(drawn @ said, drawn @ weight)
-                for drawn in resamples(sums.height, samples, seed)
-            ]
-            bounds = percentile_bounds(np.concatenate(draws))
-            row |= {
-                "probability": float(np.average(rows["predicted"], weights=rows["weight"])),
-                "supported": float(said.sum() / weight.sum()),
-                "supported_low": bounds.low,
-                "supported_high": bounds.high,
-            }
+            row |= _measured(
+                sums.drop("id").to_numpy(),
+                {"supported": lambda drawn: ratio(drawn[:, 0], drawn[:, 1])},
+                samples,
+                seed,
+            )
         yield row

@@ -20,10 +20,10 @@ OVERALL = "overall"
 
 
 def summac_figure(model: str, measure: str, dataset: str) -> float | None:
-    """The published figure of a data set (or `overall`); None where the name is another."""
+    """The published figure of a data set (or `overall`); None where there is none."""
     name = SUMMAC_ALIASES.get(dataset.lower(), dataset.lower())
-    figures = dict(zip(_FIGURES["summac"]["datasets"], SUMMAC_TEST[model][measure], strict=True))
-    return figures.get(name)
+    figures = zip(_FIGURES["summac"]["datasets"], SUMMAC_TEST[model].get(measure, ()), strict=False)
+    return dict(figures).get(name)
 
 
 def support_figures(dataset: str) -> tuple[str, dict[str, dict[str, float]]]:

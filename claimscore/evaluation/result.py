@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import polars as pl
 
 from claimscore.atomic import atomic_path, os_errors, write_text
+from claimscore.stats.bootstrap import Array, percentile_bounds
 
 Row = Mapping[str, Any]
 
@@ -27,11 +29,13 @@ class Section(NamedTuple):
 class EvaluationResult(abc.ABC):
     """The base of all results; terminal, page, JSON and files read the same methods.
 
-    `name` is the name of the files that a page is written to, `title` their heading.
+    `name` is the name of the files that a page is written to, `title` their heading, `config` the
+    settings of the evaluation.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    config: Any
 
     @abc.abstractmethod
     def sections(self) -> Sequence[Section]:
@@ -86,6 +90,24 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return path
+
+
+def interval_columns(*names: str) -> dict[str, pl.DataType]:
+    """The columns of values with their intervals: each name, with `_low` and with `_high`."""
+    return {f"{name}{end}": pl.Float64() for name in names for end in ("", "_low", "_high")}
+
+
+def with_interval(name: str, value: float, draws: Array) -> dict[str, float | None]:
+    """A value and the percentiles of its draws as those columns; None where undefined."""
+    low, high = percentile_bounds(draws)
+    return {name: None if math.isnan(value) else value, f"{name}_low": low, f"{name}_high": high}
+
+
+def percent_cell(row: Row, name: str) -> str:
+    """A value of those columns in percent with its interval; empty where there is none."""
+    value, low, high = (row[name + end] for end in ("", "_low", "_high"))
+    bounds = "" if low is None else f" [{percent(low)}–{percent(high)}]"
+    return "" if value is None else percent(value) + bounds
 
 
 def percent(value: float | None) -> str:

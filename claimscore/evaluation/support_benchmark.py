@@ -27,7 +27,15 @@ from claimscore.config import NLI_OPTIONS, EncoderConfig, check_least
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import support_figures
 from claimscore.evaluation.ratings_table import ID, RatedTable, read_table
-from claimscore.evaluation.result import EvaluationResult, Row, Section, percent
+from claimscore.evaluation.result import (
+    EvaluationResult,
+    Row,
+    Section,
+    interval_columns,
+    percent,
+    percent_cell,
+    with_interval,
+)
 from claimscore.metrics.base import PassRequirement
 from claimscore.metrics.rouge import by_rouge_score
 from claimscore.metrics.support import MODEL
@@ -37,7 +45,7 @@ from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.records.columns import in_first_half
-from claimscore.stats.bootstrap import percentile_bounds, ratio, resamples
+from claimscore.stats.bootstrap import ratio, resamples
 from claimscore.stats.classification import (
     balanced_accuracy,
     best_threshold,
@@ -71,7 +79,7 @@ SCHEMA: dict[str, pl.DataType] = {
     **dict.fromkeys(("dataset", "kind", "score"), pl.String()),
     **dict.fromkeys(("n", "n_documents", "n_twins"), pl.Int64()),
     "positives": pl.Float64(),
-    **{f"{name}{end}": pl.Float64() for name in MEASURES for end in ("", "_low", "_high")},
+    **interval_columns(*MEASURES),
 }
 
 Values = NDArray[np.float64]
@@ -174,7 +182,7 @@ class SupportResult(EvaluationResult):
     def _whole(self, dataset: str, rows: Sequence[Row]) -> Section:
         first = rows[0]
         shown = [name for name in MEASURES if first[name] is not None]
-        cells = [(row["score"], *(_cell(row, name) for name in shown)) for row in rows]
+        cells = [(row["score"], *(percent_cell(row, name) for name in shown)) for row in rows]
         source, published = support_figures(dataset)
         cells += [
             (f"{name}, published", *(percent(figures.get(measure)) for measure in shown))
@@ -201,21 +209,13 @@ def _kinds(dataset: str, rows: Sequence[Row]) -> Section:
     scores = list(dict.fromkeys(row["score"] for row in rows))
     cells: dict[str, list[str]] = {}
     for row in rows:
-        cells.setdefault(row["kind"], [f"{row['n']:,}"]).append(_cell(row, measure))
+        cells.setdefault(row["kind"], [f"{row['n']:,}"]).append(percent_cell(row, measure))
     return Section(
         f"{dataset}: {MEASURES[measure]} by kind",
         ("kind", "n", *(f"{score}, %" for score in scores)),
         [(kind, *values) for kind, values in cells.items()],
         ("a kind whose rows have one label is compared with all supported rows",),
     )
-
-
-def _cell(row: Row, measure: str) -> str:
-    value, low, high = (row[measure + end] for end in ("", "_low", "_high"))
-    if value is None:
-        return ""
-    bounds = "" if low is None else f" [{percent(low)}–{percent(high)}]"
-    return percent(value) + bounds
 
 
 class _Dataset(NamedTuple):
@@ -441,8 +441,7 @@ def _measured(
         "positives": float(positive.mean()),
     }
     for name, (value, _) in measures.items():
-        bounds = percentile_bounds(np.concatenate(draws[name]))
-        found |= {name: value, f"{name}_low": bounds.low, f"{name}_high": bounds.high}
+        found |= with_interval(name, value, np.concatenate(draws[name]))
     return found
 
 

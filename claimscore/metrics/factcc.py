@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
-from claimscore.metrics.base import (
-    ChunkTables,
-    Metric,
-    MetricFamily,
-    PassRequirement,
-    Requirements,
-    Score,
-    option,
-    option_facts,
-    text_numbers,
-    unscored,
-)
-from claimscore.metrics.reference_texts import SummaryPair, score_pairs, scored_texts
+from claimscore.metrics.base import Metric, MetricFamily, PassRequirement, option
+from claimscore.metrics.reference_texts import read_number, value_metric
 from claimscore.tables import SOURCE_SIDE
 
 REFERENCE = (
@@ -36,36 +24,17 @@ class FactCCOptions:
 
 
 def _make(name: str, options: FactCCOptions) -> Metric:
-    requires = Requirements(
-        columns=("source", "summary"),
-        passes=(PassRequirement("factcc", (SOURCE_SIDE, "summary")),),
-    )
-
-    def score(tables: ChunkTables) -> list[Score]:
-        found = text_numbers(tables, ("factcc",), "summary", SOURCE_SIDE)
-
-        def score_pair(pair: SummaryPair) -> Score:
-            values = {}
-            for index in pair.texts:
-                value = found.get(pair.id, {}).get(index, {}).get("supported")
-                if value is None or not math.isfinite(value):
-                    return unscored(pair.id, f"no probability of support: source {index}")
-                values[index] = value
-            return scored_texts(pair, values, options.multi, {})
-
-        return score_pairs(tables, requires, SOURCE_SIDE, score_pair)
-
-    return Metric(
-        name=name,
-        version="v1",
-        requires=requires,
-        score=score,
+    return value_metric(
+        name,
+        options,
+        read_number("factcc", "supported", SOURCE_SIDE),
+        "probability of support",
+        (PassRequirement("factcc", (SOURCE_SIDE, "summary")),),
         signature_keys=("verifier", "dtype", "claimscore"),
         higher_is="more consistent",
         range=(0.0, 1.0),
         description="probability that the source supports the whole summary (--verifier)",
         reference=REFERENCE,
-        facts=option_facts(options),
     )
 
 

@@ -8,31 +8,15 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError
-from claimscore.metrics.base import (
-    ChunkTables,
-    Metric,
-    MetricFamily,
-    PassRequirement,
-    Score,
-    option,
-    text_numbers,
-    unscored,
-)
-from claimscore.metrics.reference_texts import (
-    ScorePair,
-    SummaryPair,
-    TextOptions,
-    best_place,
-    scored_texts,
-    text_metric,
-)
+from claimscore.metrics.base import Metric, MetricFamily, PassRequirement, option
+from claimscore.metrics.reference_texts import TextOptions, read_number, value_metric
 
 SENTENCE_REFERENCE = (
     "Clark, Celikyilmaz and Smith 2019, Sentence Mover's Similarity: Automatic Evaluation for "
@@ -223,45 +207,17 @@ def mover_score_name(n: int, variant: str) -> str:
 
 def _metric(name: str, options: TextOptions, number: tuple[str, str], **more: Any) -> Metric:
     """The metric over one number of `text_scores`: its measure and its name there."""
-    measure, number_name = number
-
-    def scorer(tables: ChunkTables) -> ScorePair:
-        found = text_numbers(tables, (measure,), "summary", options.against)
-
-        def score_pair(pair: SummaryPair) -> Score:
-            numbers = {
-                index: of_text[number_name]
-                for index, of_text in found.get(pair.id, {}).items()
-                if number_name in of_text
-            }
-            return _score_pair(pair, numbers, options)
-
-        return score_pair
-
-    return text_metric(
+    measure = number[0]
+    return value_metric(
         name,
         options,
-        scorer,
+        read_number(*number, options.against),
+        "mover's score",
         (PassRequirement(measure, ("summary", options.against)),),
         signature_keys=("token_encoder", "layer", "dtype", "claimscore"),
         higher_is="more alike",
         **more,
     )
-
-
-def _score_pair(
-    pair: SummaryPair, numbers: Mapping[int | None, float | None], options: TextOptions
-) -> Score:
-    values: dict[int, float] = {}
-    for index in pair.texts:
-        value = numbers.get(index)
-        if value is None:
-            missing = "no words to compare" if index in numbers else "no mover's score"
-            return unscored(pair.id, f"{missing}: {options.against} {index}")
-        if not math.isfinite(value):
-            return unscored(pair.id, "a mover's score is not a number")
-        values[index] = value
-    return scored_texts(pair, values, options.multi, {"best": best_place(values)})
 
 
 WMS = MetricFamily("wms", TextOptions, _make_sentence_movers)

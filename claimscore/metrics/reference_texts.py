@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +18,8 @@ from claimscore.metrics.base import (
     option_facts,
     score_records,
     scored,
+    text_numbers,
+    unscored,
 )
 from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE, texts_on_side
 
@@ -54,25 +57,75 @@ class SummaryPair(NamedTuple):
 
 ScorePair = Callable[[SummaryPair], Score]
 
+#: Values by record and by the place of a text; None where nothing can be compared.
+Values = Mapping[str, Mapping[Any, float | None]]
+
 
 def text_metric(
     name: str,
-    options: TextOptions | MeasureOptions,
+    options: Any,
     scorer: Callable[[ChunkTables], ScorePair],
     passes: tuple[PassRequirement, ...] = (),
     **described: Any,
 ) -> Metric:
     """A metric of the summary against its references or its source, described by the other fields.
 
-    `scorer` reads the tables of a chunk and returns what scores the pair of each record.
+    `scorer` reads the tables of a chunk and returns what scores the pair of each record. Options
+    without `against` are of a metric against the source.
     """
-    requires = Requirements(columns=("summary", options.against), passes=passes)
+    against = getattr(options, "against", SOURCE_SIDE)
+    requires = Requirements(columns=("summary", against), passes=passes)
 
     def score(tables: ChunkTables) -> list[Score]:
-        return score_pairs(tables, requires, options.against, scorer(tables))
+        return score_pairs(tables, requires, against, scorer(tables))
 
     fields = {"facts": option_facts(options)} | described
     return Metric(name=name, version="v1", requires=requires, score=score, **fields)
+
+
+def value_metric(
+    name: str,
+    options: Any,
+    read: Callable[[ChunkTables], Values],
+    what: str,
+    passes: tuple[PassRequirement, ...],
+    **described: Any,
+) -> Metric:
+    """A `text_metric` whose score is combined of one value a text, as `read` finds them in the
+    tables; a record of which a text lacks one (`what`) has no score."""
+    against = getattr(options, "against", SOURCE_SIDE)
+
+    def scorer(tables: ChunkTables) -> ScorePair:
+        found = read(tables)
+
+        def score_pair(pair: SummaryPair) -> Score:
+            own, values = found.get(pair.id, {}), dict[int, float]()
+            for index in pair.texts:
+                value = own.get(index)
+                if value is None:
+                    lacking = "no words to compare" if index in own else f"no {what}"
+                    return unscored(pair.id, f"{lacking}: {against} {index}")
+                if not math.isfinite(value):
+                    return unscored(pair.id, f"the {what} is not a number: {against} {index}")
+                values[index] = value
+            return scored_texts(pair, values, options.multi, {"best": best_place(values)})
+
+        return score_pair
+
+    return text_metric(name, options, scorer, passes, **described)
+
+
+def read_number(measure: str, name: str, against: str) -> Callable[[ChunkTables], Values]:
+    """Reads the number of that name from the rows of a measure in `text_scores`."""
+
+    def read(tables: ChunkTables) -> Values:
+        rows = text_numbers(tables, (measure,), "summary", against)
+        return {
+            record: {index: numbers[name] for index, numbers in of.items() if name in numbers}
+            for record, of in rows.items()
+        }
+
+    return read
 
 
 def score_pairs(

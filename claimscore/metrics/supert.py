@@ -9,19 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from claimscore.metrics.base import (
-    ChunkTables,
-    Metric,
-    MetricFamily,
-    PassRequirement,
-    Requirements,
-    Score,
-    option,
-    option_facts,
-    text_numbers,
-    unscored,
-)
-from claimscore.metrics.reference_texts import SummaryPair, score_pairs, scored_texts
+from claimscore.metrics.base import Metric, MetricFamily, PassRequirement, option, option_facts
+from claimscore.metrics.reference_texts import read_number, value_metric
 from claimscore.tables import SOURCE_SIDE
 from claimscore.text import RULES_VERSION
 
@@ -89,33 +78,12 @@ class SupertOptions:
 
 
 def _make(name: str, options: SupertOptions) -> Metric:
-    requires = Requirements(
-        columns=("summary", "source"),
-        passes=(PassRequirement("supert", ("summary", SOURCE_SIDE)),),
-    )
-
-    def score(tables: ChunkTables) -> list[Score]:
-        found = text_numbers(tables, ("supert",), "summary", SOURCE_SIDE)
-
-        def score_pair(pair: SummaryPair) -> Score:
-            values = {}
-            for index in pair.texts:
-                numbers = found.get(pair.id, {}).get(index)
-                if numbers is None:
-                    return unscored(pair.id, f"no alignment of tokens: source {index}")
-                value = numbers.get(options.measure)
-                if value is None or not math.isfinite(value):
-                    return unscored(pair.id, f"no words to align: source {index}")
-                values[index] = value
-            return scored_texts(pair, values, options.multi, {})
-
-        return score_pairs(tables, requires, SOURCE_SIDE, score_pair)
-
-    return Metric(
-        name=name,
-        version="v1",
-        requires=requires,
-        score=score,
+    return value_metric(
+        name,
+        options,
+        read_number("supert", options.measure, SOURCE_SIDE),
+        "alignment of tokens",
+        (PassRequirement("supert", ("summary", SOURCE_SIDE)),),
         signature_keys=("token_encoder", "layer", "dtype", "claimscore"),
         higher_is="more of the source's first sentences",
         range=(-1.0, 1.0),

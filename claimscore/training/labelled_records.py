@@ -123,7 +123,7 @@ def read_labelled(
         if half and not half.has(row[half.column], f"{where}: {half.column}"):
             continue
         value = read_label(row.get(str(label), 1), f"{where}: {label}")
-        texts = (_joined(row[name], f"{where}: {name}") for name in (document, summary))
+        texts = (joined_text(row[name], f"{where}: {name}") for name in (document, summary))
         found.append((str(len(found)), *texts, value))  # type: ignore[arg-type]  # two texts
     schema = {**dict.fromkeys(("id", "source", "summary"), pl.String()), "label": pl.Int64()}
     records = pl.DataFrame(found, schema=schema, orient="row")
@@ -137,7 +137,8 @@ def read_labelled(
     return pl.concat([records, negatives.select(records.columns)])
 
 
-def _joined(value: object, where: str) -> str:
+def joined_text(value: object, where: str) -> str:
+    """A text, or texts joined by empty lines; `InputError` for anything else."""
     texts: list[Any] = value if isinstance(value, list) else [value or ""]
     if not all(isinstance(text, str) for text in texts):
         raise InputError(f"{where} must be text")

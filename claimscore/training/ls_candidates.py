@@ -123,7 +123,7 @@ class CandidateMaker:
                 kinds.append(name)
         if not kinds:
             return None
-        return Candidates(self._ids(self._pieces(pair.document)), summaries, tuple(kinds))
+        return Candidates(self.ids(pair.document), summaries, tuple(kinds))
 
     def _changed(
         self, name: str, sentences: Sequence[str], document: Sequence[str], rng: random.Random
@@ -133,6 +133,10 @@ class CandidateMaker:
         if name == "disorder_sentences":
             return " ".join(disorder_sentences(sentences, rng))
         return " ".join(word for words in disorder_words(sentences, rng) for word in words)
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of a text between [CLS] and [SEP], cut to the most tokens."""
+        return self._ids(self._pieces(text))
 
     def _pieces(self, text: str) -> list[str]:
         ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]

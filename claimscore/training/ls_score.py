@@ -178,7 +178,7 @@ def train(config: LSTrainingConfig, progress: OnTraining = silent) -> LSTraining
             best = copies(parameters)
         checkpoint.save(dataclasses.asdict(history), parameters, optimizer, best)
     put_values(parameters, best)
-    _write(config, ranker, backbone, limit)
+    write_model(config, ranker, backbone, limit)
     checkpoint.remove()
     counts = (len(learning), len(held_out), skipped)
     return LSTrainingResult(config.out, *counts, history.best_epoch, tuple(history.epochs))
@@ -238,10 +238,6 @@ def summarise(results: Sequence[RankedRecord]) -> HeldOutRanking:
         kinds.append(KindShares(kind, len(rows), *shares))  # type: ignore[arg-type]  # a score is there
     loss = float(np.mean([float(result.loss) for result in results]))
     return HeldOutRanking(loss, float(np.mean(first)), tuple(kinds))
-
-
-def _share(below: Sequence[bool | None]) -> float | None:
-    return None if None in below else float(np.mean(below))  # type: ignore[arg-type]  # no None
 
 
 class Ranker(nn.Module):
@@ -308,10 +304,10 @@ class Ranker(nn.Module):
 
     def forward(self, batch: Sequence[Candidates]) -> list[RankedRecord]:
         """Return the loss and the scores of the candidates of each record."""
-        documents = self._read([record.document for record in batch])[0]
+        documents = self.read([record.document for record in batch])[0]
         sizes = [len(record.summaries) for record in batch]
         rows = [row for record in batch for row in record.summaries]
-        summaries, linguistic = self._read(rows, self._width, likelihood=True)
+        summaries, linguistic = self.read(rows, self._width, likelihood=True)
         left = documents.repeat_interleave(torch.tensor(sizes, device=documents.device), dim=0)
         if isinstance(self.head, LinearHead):
             scores = torch.split(self.head(left, summaries), sizes)
@@ -330,7 +326,7 @@ class Ranker(nn.Module):
             for record, own, close in zip(batch, *parts, strict=True)
         ]
 
-    def _read(
+    def read(
         self, rows: Sequence[list[int]], width: int | None = None, *, likelihood: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The [CLS] states of the rows and, with ``likelihood``, their L (else nothing).
@@ -402,7 +398,10 @@ def _identity(
     return content.hexdigest()
 
 
-def _write(config: LSTrainingConfig, ranker: Ranker, backbone: LoadedModel, limit: int) -> None:
+def write_model(
+    config: LSTrainingConfig, ranker: Ranker, backbone: LoadedModel, limit: int
+) -> None:
+    """Write head, settings and, where it was trained, the backbone into the folder of `config`."""
     from_folder = Path(config.backbone).expanduser().is_dir()
     named = config.backbone == EMBEDDED or not from_folder
     reference = config.backbone.partition("@")[0]
@@ -415,5 +414,5 @@ def _write(config: LSTrainingConfig, ranker: Ranker, backbone: LoadedModel, limi
         max_tokens=limit,
         recipe=config.recipe(),
     )
-    changed = config.trained == "all" and config.epochs > 0
+    changed = config.trained == "all" and config.epochs > 0 and not config.ratings
     write_checkpoint(config.out, settings, ranker.head, backbone, changed)

@@ -149,6 +149,13 @@ class LSTrainingConfig:
     head: Literal["ls", "bert-linear"] = option(
         "ls", panel="Models", help="Layer above the encoder: LS_Score's, or one linear layer."
     )
+    ratings: tuple[str, ...] = option(
+        (),
+        metavar="COLUMNS",
+        panel="Data",
+        help="Ratings of people: fit a bert-linear head to them, and cross-validate it.",
+    )
+    folds: int = option(10, panel="Data", help="Number of folds of documents with --ratings.")
     loss: Literal["paper", "code", "code-unpadded"] = option(
         "paper",
         panel="Training",
@@ -197,7 +204,11 @@ class LSTrainingConfig:
         losses = get_args(get_type_hints(type(self))["loss"])
         if self.loss not in losses:
             raise ConfigError(f"the loss is one of {', '.join(losses)}, not {self.loss!r}")
-        check_least(self, batch_size=1, patience=1, epochs=0, max_records=2, seed=0)
+        if self.ratings and (self.head != "bert-linear" or self.label):
+            raise ConfigError(
+                "--ratings fits a linear head to all rows: --head bert-linear, no --label"
+            )
+        check_least(self, batch_size=1, patience=1, epochs=0, max_records=2, seed=0, folds=3)
         if not 0 < self.validation < 1 or not 0 <= self.dropout < 1:
             raise ConfigError("holdout and dropout are shares, between 0 and 1")
         if not (0 < self.lr < math.inf and 0 < self.head_lr < math.inf):
@@ -212,7 +223,22 @@ class LSTrainingConfig:
 
     def recipe(self) -> dict[str, Any]:
         """The settings that determine the result, without paths, for the checkpoint."""
-        paths = ("tables", "out", "document", "summary", "label", "backbone", "device", "offline")
+        if self.ratings:
+            return {
+                name: getattr(self, name) for name in ("ratings", "folds", "max_tokens", "seed")
+            }
+        paths = (
+            "ratings",
+            "folds",
+            "tables",
+            "out",
+            "document",
+            "summary",
+            "label",
+            "backbone",
+            "device",
+            "offline",
+        )
         values = dataclasses.asdict(self)
         return {name: value for name, value in values.items() if name not in paths}
 

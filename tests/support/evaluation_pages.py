@@ -24,13 +24,7 @@ from claimscore.evaluation.label_items import LabelConfig, draw, write_sheet
 from claimscore.evaluation.labels import LabelsConfig, evaluate_labels
 from claimscore.evaluation.summac_benchmark import SUMMAC_SCHEMA, SummacConfig, summac_benchmark
 from claimscore.evaluation.summac_grid import CELL_SCHEMA, SPEED_SCHEMA, GridConfig, GridResult
-from claimscore.report.evaluation.benchmark_pages import (
-    write_caspr_page,
-    write_correlate_page,
-    write_grid_page,
-    write_labels_page,
-    write_summac_page,
-)
+from claimscore.report.evaluation.benchmark_pages import write_result_page
 from claimscore.report.evaluation.compare_page import write_compare_page
 from tests.support.compared_runs import write_run
 from tests.support.labelled_runs import write_judged_run
@@ -93,7 +87,7 @@ def correlate_page(folder: Path, name: str) -> Path:
         samples=20,
     )
     path = folder / "correlate.html"
-    write_correlate_page(correlate(config), config, path, f"{COMMAND} {name}")
+    write_result_page(correlate(config), path, f"{COMMAND} {name}")
     return path
 
 
@@ -104,7 +98,7 @@ def summac_page(folder: Path, name: str) -> Path:
     ]
     config = SummacConfig((str(write_jsonl(folder / "t.jsonl", rows)),), (f"s {name}",), samples=20)
     path = folder / "summac.html"
-    write_summac_page(summac_benchmark(config), config, path, f"{COMMAND} {name}")
+    write_result_page(summac_benchmark(config), path, f"{COMMAND} {name}")
     return path
 
 
@@ -129,7 +123,7 @@ def grid_page(folder: Path, name: str) -> Path:
     speeds = pl.DataFrame(speed, schema=SPEED_SCHEMA, orient="row")
     path = folder / "summac_grid.html"
     found = GridResult(config, pl.DataFrame(rows, schema=schema), speeds, 3)
-    write_grid_page(found, config, path, f"{COMMAND} {name}")
+    write_result_page(found, path, f"{COMMAND} {name}")
     return path
 
 
@@ -159,7 +153,7 @@ def caspr_result(folder: Path, name: str, n: int = 6) -> CasprResult:
 def caspr_page(folder: Path, name: str) -> Path:
     result = caspr_result(folder, name)
     path = folder / "caspr.html"
-    write_caspr_page(result, result.config, path, f"{COMMAND} {name}")
+    write_result_page(result, path, f"{COMMAND} {name}")
     return path
 
 
@@ -184,7 +178,7 @@ def labels_page(folder: Path, name: str) -> Path:
     write_sheet(rows, sheet)
     config = LabelsConfig(str(run), (str(sheet),), samples=20)
     path = folder / "labels.html"
-    write_labels_page(evaluate_labels(config), config, path, f"{COMMAND} {name}")
+    write_result_page(evaluate_labels(config), path, f"{COMMAND} {name}")
     return path
 
 

@@ -138,7 +138,6 @@ HOMES: dict[str, tuple[str, ...]] = {
     "nltk": ("text", "metrics.ds", "metrics.meteor"),
     "rouge_score": ("metrics.rouge",),
     "ot": ("metrics.movers",),
-    "matplotlib": ("evaluation.caspr_experiment",),
     "spacy": ("metrics.ner_overlap",),
     "jinja2": ("report.html_page",),
     "ray": ("pipeline.ray",),

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from claimscore.evaluation.caspr_experiment import TITLES, CasprConfig, CasprResult
+from claimscore.evaluation.caspr_experiment import TITLES, CasprResult
 from claimscore.evaluation.caspr_texts import COMPARISONS
 from claimscore.evaluation.correlations import CorrelateConfig, CorrelateResult
-from claimscore.evaluation.human_claims import ClaimsConfig, ClaimsResult
-from claimscore.evaluation.labels import LabelsConfig, LabelsResult
+from claimscore.evaluation.human_claims import ClaimsResult
+from claimscore.evaluation.labels import LabelsResult
 from claimscore.evaluation.published import OVERALL, SUMMAC_TEST, summac_figure
-from claimscore.evaluation.result import Section
-from claimscore.evaluation.summac_benchmark import MEASURES, SummacConfig, SummacResult
-from claimscore.evaluation.summac_grid import CELL_SCHEMA, GridConfig, GridResult
-from claimscore.evaluation.support_benchmark import SupportConfig, SupportResult
+from claimscore.evaluation.result import EvaluationResult, Section
+from claimscore.evaluation.summac_benchmark import MEASURES, SummacResult
+from claimscore.evaluation.summac_grid import CELL_SCHEMA, GridResult
+from claimscore.evaluation.support_benchmark import SupportResult
 from claimscore.report.evaluation.evaluation_page import (
     Block,
     Box,
@@ -30,7 +31,6 @@ from claimscore.report.evaluation.evaluation_page import (
     find_sources,
     heat_levels,
     interval_charts,
-    run_link,
     run_signatures,
     section_block,
     write_evaluation_page,
@@ -41,10 +41,41 @@ _MEASURE_TITLES = dict(zip(MEASURES, ("Balanced accuracy", "ROC-AUC"), strict=Tr
 _NAMES = dict(zip(MEASURES, ("accuracy", "auc"), strict=True))
 
 
-def write_correlate_page(
-    result: CorrelateResult, config: CorrelateConfig, path: Path, command: str
-) -> None:
-    """Write the page; `command` is what was typed to get it."""
+def write_result_page(result: EvaluationResult, path: Path, command: str) -> Path | None:
+    """Write the page of a result, and return its path; None for a kind that has none.
+
+    `command` is what was typed to get it.
+    """
+    if type(result) not in _PAGES:
+        return None
+    page: _Page = _PAGES[type(result)](result)
+    write_evaluation_page(
+        path,
+        title=result.title,
+        lede=page.lede,
+        command=command,
+        name=result.name,
+        settings=page.settings or dataclasses.asdict(result.config),
+        sources=find_sources(page.sources, path),
+        sections=page.sections,
+        signatures=page.signatures,
+    )
+    return path
+
+
+@dataclasses.dataclass(frozen=True)
+class _Page:
+    """What a page says of a result; without `settings` its signature has those of the result."""
+
+    lede: Sequence[str]
+    sections: Sequence[PageSection]
+    sources: Sequence[str | SourceLink]
+    signatures: Iterable[tuple[str, str]] = ()
+    settings: Mapping[str, object] | None = None
+
+
+def _correlate_page(result: CorrelateResult) -> _Page:
+    config = result.config
     found = result.sections()
     groups = result.correlations.select("correlation", "level").unique(maintain_order=True).rows()
     sections = [
@@ -70,18 +101,12 @@ def write_correlate_page(
     lede = [count(result.n_cases, "case")]
     lede += [count(result.n_systems, "system")] if config.case else []
     lede += [count(len(config.scores), "score"), count(len(config.ratings), "rating")]
-    settings = dataclasses.asdict(config) | {"levels": config.chosen_levels}
-    tables = [config.table, *([config.ratings_file] if config.ratings_file else [])]
-    write_evaluation_page(
-        path,
-        title="Correlations with ratings",
-        lede=lede,
-        command=command,
-        name="correlate",
-        settings=settings,
-        sources=find_sources(tables, path),
-        sections=sections,
-        signatures=run_signatures([Path(config.table)], config.scores),
+    return _Page(
+        lede,
+        sections,
+        [config.table, *([config.ratings_file] if config.ratings_file else [])],
+        run_signatures([Path(config.table)], config.scores),
+        dataclasses.asdict(config) | {"levels": config.chosen_levels},
     )
 
 
@@ -108,8 +133,7 @@ def _correlation_charts(
     return interval_charts(of_rating, 0.0, 3, (-1, 1))
 
 
-def write_claims_page(result: ClaimsResult, config: ClaimsConfig, path: Path, command: str) -> None:
-    """Write the page of `evaluate claims`; `command` is what was typed to get it."""
+def _claims_page(result: ClaimsResult) -> _Page:
     found = result.sections()
     marks = [
         Mark(row["system"], 100 * row["f1"], (100 * row["f1_low"], 100 * row["f1_high"]))
@@ -120,34 +144,23 @@ def write_claims_page(result: ClaimsResult, config: ClaimsConfig, path: Path, co
     charts = interval_charts({"one-to-one F1, %": marks}, whole or 0.0, 1, (0, 100))
     blocks = [section_block(found[0], legend=("interval",), charts=charts)]
     blocks += [section_block(section) for section in found[1:]]
-    titles = ["Words", *(["Entailment"] if config.entailment else []), "Form"]
-    human, *systems = config.tables
-    write_evaluation_page(
-        path,
-        title=result.title,
-        lede=[
-            count(result.n_cases, "document"),
-            count(result.systems["n_units"][0], "human claim"),
-            count(len(systems), "system"),
-        ],
-        command=command,
-        name="claims",
-        settings=dataclasses.asdict(config),
-        sources=find_sources([human, *systems], path),
-        sections=[
-            PageSection(f"claims-{number}", title, [block])
-            for number, (title, block) in enumerate(zip(titles, blocks, strict=True))
-        ],
-    )
+    titles = ["Words", *(["Entailment"] if result.config.entailment else []), "Form"]
+    lede = [
+        count(result.n_cases, "document"),
+        count(result.systems["n_units"][0], "human claim"),
+        count(len(result.config.tables) - 1, "system"),
+    ]
+    sections = [
+        PageSection(f"claims-{number}", title, [block])
+        for number, (title, block) in enumerate(zip(titles, blocks, strict=True))
+    ]
+    return _Page(lede, sections, result.config.tables)
 
 
 # Support
 
 
-def write_support_page(
-    result: SupportResult, config: SupportConfig, path: Path, command: str
-) -> None:
-    """Write the page of `evaluate support`; `command` is what was typed to get it."""
+def _support_page(result: SupportResult) -> _Page:
     sections = []
     for number, section in enumerate(result.sections()):
         whole = result.rows.filter(pl.col("kind").is_null() & (pl.col("dataset") == section.title))
@@ -160,24 +173,15 @@ def write_support_page(
         block = section_block(section, legend=("interval",) if marks else (), charts=charts)
         sections.append(PageSection(f"support-{number}", section.title, [block]))
     whole = result.rows.filter(pl.col("kind").is_null()).unique("dataset")
-    write_evaluation_page(
-        path,
-        title=result.title,
-        lede=[
-            count(len(result.datasets), "data set"),
-            count(int(whole["n"].sum()), "row"),
-            count(int(whole["n_documents"].sum()), "document"),
-        ],
-        command=command,
-        name="support",
-        settings=dataclasses.asdict(config),
-        sources=find_sources(list(config.tables), path),
-        sections=sections,
-    )
+    lede = [
+        count(len(result.datasets), "data set"),
+        count(int(whole["n"].sum()), "row"),
+        count(int(whole["n_documents"].sum()), "document"),
+    ]
+    return _Page(lede, sections, result.config.tables)
 
 
-def write_labels_page(result: LabelsResult, config: LabelsConfig, path: Path, command: str) -> None:
-    """Write the page of `evaluate labels`; `command` is what was typed to get it."""
+def _labels_page(result: LabelsResult) -> _Page:
     marks = [Mark(name, one.value, one.interval) for name, one in result.estimates().items()]
     sections = []
     for number, section in enumerate(result.sections()):
@@ -194,20 +198,15 @@ def write_labels_page(result: LabelsResult, config: LabelsConfig, path: Path, co
                 [section_block(section, title="", legend=legend, charts=charts)],
             )
         )
-    write_evaluation_page(
-        path,
-        title=result.title,
-        lede=[
-            result.metric,
-            count(result.mean.n_labels, "label"),
-            count(result.mean.n_records, "record"),
-        ],
-        command=command,
-        name="labels",
-        settings=dataclasses.asdict(config) | {"labels": [Path(one).name for one in config.labels]},
-        sources=find_sources([config.run, *config.labels], path),
-        sections=sections,
-    )
+    config = result.config
+    lede = [
+        result.metric,
+        count(result.mean.n_labels, "label"),
+        count(result.mean.n_records, "record"),
+    ]
+    names = {"labels": [Path(one).name for one in config.labels]}
+    settings = dataclasses.asdict(config) | names
+    return _Page(lede, sections, [config.run, *config.labels], settings=settings)
 
 
 def _reliability_chart(rows: pl.DataFrame) -> Chart:
@@ -221,8 +220,7 @@ def _reliability_chart(rows: pl.DataFrame) -> Chart:
 # SummaC
 
 
-def write_summac_page(result: SummacResult, config: SummacConfig, path: Path, command: str) -> None:
-    """Write the page of the benchmark; `command` is what was typed to get it."""
+def _summac_page(result: SummacResult) -> _Page:
     found = zip(MEASURES, result.sections(), strict=True)
     sections = [
         PageSection(
@@ -232,22 +230,14 @@ def write_summac_page(result: SummacResult, config: SummacConfig, path: Path, co
     ]
     title = "Data sets and thresholds"
     sections.append(PageSection("sets", title, [_thresholds(title, result.rows)]))
-    tables = [str(table) for table in config.tables]
-    write_evaluation_page(
-        path,
-        title="SummaC benchmark",
-        lede=[
-            f"protocol {result.protocol}",
-            count(len(_datasets(result.rows)), "data set"),
-            count(len(config.scores), "score"),
-        ],
-        command=command,
-        name="summac",
-        settings=dataclasses.asdict(config),
-        sources=find_sources(tables, path),
-        sections=sections,
-        signatures=run_signatures(map(Path, tables), config.scores),
-    )
+    config = result.config
+    lede = [
+        f"protocol {result.protocol}",
+        count(len(_datasets(result.rows)), "data set"),
+        count(len(config.scores), "score"),
+    ]
+    signatures = run_signatures(map(Path, config.tables), config.scores)
+    return _Page(lede, sections, config.tables, signatures)
 
 
 def _datasets(rows: pl.DataFrame) -> list[str]:
@@ -307,8 +297,8 @@ def _thresholds(title: str, rows: pl.DataFrame) -> Block:
 # The grid
 
 
-def write_grid_page(result: GridResult, config: GridConfig, path: Path, command: str) -> None:
-    """Write the page of the grid: a heat map a measure and data set."""
+def _grid_page(result: GridResult) -> _Page:
+    """A heat map a measure and data set."""
     datasets = _datasets(result.rows)
     groups = result.rows.select("measure", "dataset").unique(maintain_order=True).rows()
     blocks: dict[str, list[Block]] = {measure: [] for measure in MEASURES}
@@ -320,23 +310,16 @@ def write_grid_page(result: GridResult, config: GridConfig, path: Path, command:
             blocks[measure].append(Block(summary=dataset, blocks=(block,)))
     sections = [PageSection(_NAMES[name], _MEASURE_TITLES[name], blocks[name]) for name in MEASURES]
     sections.append(PageSection("speed", "Speed", [_speed(result.speed)]))
+    config = result.config
     runs = [config.run_folder(table) for table in config.tables]
+    lede = [
+        f"protocol {result.protocol}",
+        count(len(datasets), "data set"),
+        count(result.rows.select(*CELL_SCHEMA).unique().height, "setting"),
+    ]
+    signatures = run_signatures(runs, _metrics(runs))
     settings = dataclasses.asdict(config) | {"nli": config.encoders.nli}
-    write_evaluation_page(
-        path,
-        title="SummaC-ZS grid",
-        lede=[
-            f"protocol {result.protocol}",
-            count(len(datasets), "data set"),
-            count(result.rows.select(*CELL_SCHEMA).unique().height, "setting"),
-        ],
-        command=command,
-        name="summac-grid",
-        settings=settings,
-        sources=find_sources(map(str, runs), path),
-        sections=sections,
-        signatures=run_signatures(runs, _metrics(runs)),
-    )
+    return _Page(lede, sections, list(map(str, runs)), signatures, settings)
 
 
 def _metrics(runs: list[Path]) -> list[str]:
@@ -398,8 +381,8 @@ _CASPR_SECTIONS = (("means", "Means"), ("paraphrased", "Paraphrased"), ("order",
 MAX_LEFT_OUT = 200
 
 
-def write_caspr_page(result: CasprResult, config: CasprConfig, path: Path, command: str) -> None:
-    """Write the page; `command` is what was typed to get it."""
+def _caspr_page(result: CasprResult) -> _Page:
+    config = result.config
     metrics = result.rho["metric"].to_list()
     published = result.means["published_mean"].is_not_null().any()
     figure = Block(
@@ -415,29 +398,22 @@ def write_caspr_page(result: CasprResult, config: CasprConfig, path: Path, comma
         "samples": config.samples,
         "seed": config.run.seed,
     }
-    write_evaluation_page(
-        path,
-        title="The CASPR paper's comparisons",
-        lede=[
-            count(result.n_records, "record"),
-            count(len(COMPARISONS), "comparison"),
-            count(len(metrics), "metric"),
-        ],
-        command=command,
-        name="caspr",
-        settings=settings,
-        sources=[
-            SourceLink("Input", config.run.input),
-            SourceLink("Run", str(result.run.out), True, run_link(Path(result.run.out), path)),
-            SourceLink("Texts made", f"{result.n_made:,}"),
-        ],
-        sections=[
-            PageSection("figure", "Figure", [figure]),
-            *(PageSection(*name, [section_block(section)]) for name, section in found),
-            PageSection("left-out", "Left out", [_left_out(result)]),
-        ],
-        signatures=known.rows(),
+    lede = [
+        count(result.n_records, "record"),
+        count(len(COMPARISONS), "comparison"),
+        count(len(metrics), "metric"),
+    ]
+    sections = [
+        PageSection("figure", "Figure", [figure]),
+        *(PageSection(*name, [section_block(section)]) for name, section in found),
+        PageSection("left-out", "Left out", [_left_out(result)]),
+    ]
+    sources = (
+        SourceLink("Input", config.run.input),
+        str(result.run.out),
+        SourceLink("Texts made", f"{result.n_made:,}"),
     )
+    return _Page(lede, sections, sources, known.rows(), settings)
 
 
 def _chart(result: CasprResult, metric: str) -> Chart:
@@ -479,3 +455,14 @@ def _left_out(result: CasprResult) -> Block:
         rows=rows[:MAX_LEFT_OUT],
         notes=(f"{more:,} more are in pairs.parquet",) if more > 0 else (),
     )
+
+
+_PAGES: dict[type[EvaluationResult], Callable[[Any], _Page]] = {
+    CorrelateResult: _correlate_page,
+    ClaimsResult: _claims_page,
+    SupportResult: _support_page,
+    LabelsResult: _labels_page,
+    SummacResult: _summac_page,
+    GridResult: _grid_page,
+    CasprResult: _caspr_page,
+}

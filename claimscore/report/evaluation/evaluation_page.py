@@ -307,10 +307,12 @@ def _shown(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def find_sources(tables: Iterable[str], page: Path) -> list[SourceLink]:
+def find_sources(tables: Iterable[str | SourceLink], page: Path) -> list[SourceLink]:
     """The tables of a command as they were named, linked from `page` where they have a report."""
     return [
-        SourceLink("Run", name, True, run_link(Path(name), page))
+        name
+        if isinstance(name, SourceLink)
+        else SourceLink("Run", name, True, run_link(Path(name), page))
         if Path(name).is_dir()
         else SourceLink("Table", name)
         for name in tables

@@ -9,8 +9,6 @@ import polars as pl
 import pytest
 
 from claimscore.cli import main
-from claimscore.evaluation import caspr_experiment
-from claimscore.evaluation.caspr_experiment import can_plot
 from claimscore.evaluation.caspr_texts import COMPARISONS
 from claimscore.metrics.ds import distinctiveness
 from claimscore.types import Completion
@@ -45,11 +43,8 @@ DS_ONLY = ("--metrics", "ds", "--samples", "50", "--quiet")
 
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or fills the user's cache, knows a key, or draws when it need not."""
+    """No test reads or fills the user's cache, or knows a key."""
     monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        caspr_experiment, "can_plot", lambda: False
-    )  # the figure has a test of its own
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
 
@@ -161,18 +156,6 @@ def test_a_text_that_cannot_be_made(records: Path, tmp_path: Path, capsys: Any):
         rubbish["on"] = False
         assert evaluate(records, "--out", out, *DS_ONLY, *llm, "--retry-failed") == 0
     assert pairs(out).height == 15
-
-
-def test_the_figure(records: Path, tmp_path: Path, monkeypatch: Any):
-    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
-    monkeypatch.setattr(caspr_experiment, "can_plot", can_plot)
-    out = tmp_path / "out"
-    assert evaluate(records, "--out", out, *DS_ONLY) == 0
-    first = (out / "caspr.svg").read_bytes()
-    assert evaluate(records, "--out", out, *DS_ONLY) == 0
-    assert (out / "caspr.svg").read_bytes() == first
-    drawn = first.decode()
-    assert all(word in drawn for word in ("<svg", "contrastive", "published", ">ds<"))
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,12 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, list[Row]], str]]] = {
         ),
     ],
     "bert-cosine": [
-        ({}, {"similarities": COSINES[1:]}, "no similarity for some texts"),
-        ({}, {"similarities": changed(COSINES, similarity=NAN)}, "a similarity is not a number"),
+        ({}, {"similarities": COSINES[1:]}, "no similarity: references 0"),
+        (
+            {},
+            {"similarities": changed(COSINES, similarity=NAN)},
+            "the similarity is not a number: references 0",
+        ),
     ],
     "bertscore": [
         ({}, {"token_scores": TOKENS[1:]}, "no token scores"),
@@ -119,7 +123,11 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, list[Row]], str]]] = {
     "wms": [
         ({}, {"text_scores": WMS[:1]}, "no mover's score: references 2"),
         ({}, {"text_scores": changed(WMS, value=None)}, "no words to compare: references 0"),
-        ({}, {"text_scores": changed(WMS, value=NAN)}, "a mover's score is not a number"),
+        (
+            {},
+            {"text_scores": changed(WMS, value=NAN)},
+            "the mover's score is not a number: references 0",
+        ),
     ],
     "perplexity": [
         ({}, {}, "no likelihood of the summary"),
