@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from claimscore.stats.bootstrap import MIN_VALUES, Array, Bounds, ratio, resamples
+from claimscore.stats.paired import expanded_quantile
 
 #: Fewer labels of a stratum share their error with the stratum that has most.
 LEAST_LABELS = 5
@@ -154,6 +155,7 @@ class _Estimator:
         self._sample = sample
         stratum = self._stratum = self._strata()
         self._power = self._weight_of_predictions()
+        self.n_parameters = np.unique(stratum).size + 1  # a mean a stratum, and the weight
         weight = np.where(sample.labelled, sample.weight, 0.0) * sample.share
         label = np.where(sample.labelled, sample.label, 0.0)
         places = sample.record, stratum
@@ -237,12 +239,16 @@ def _corrected(
 
     values = estimates(np.ones((1, n_records)))[:, 0]
     n_labels = sum(one.n_labels for one in both)
-    least = min(one.n_labels for one in both)
+    fewest = min(both, key=lambda one: one.n_labels)
+    least = fewest.n_labels
     draws = np.concatenate(
         [estimates(weights) for weights in resamples(n_records, samples, seed)], axis=1
     )
-    sizes = n_records, least, least
-    bounds = [_bounds(own, n) for own, n in zip(draws, sizes, strict=True)]
+    bounds = [
+        _bounds(draws[0], n_records),
+        _bounds(draws[1], least),
+        _bounds(draws[2], least, fewest.n_parameters),
+    ]
     uncorrected, classical, corrected = (
         Estimate(float(value), *bound) for value, bound in zip(values, bounds, strict=True)
     )
@@ -254,12 +260,19 @@ def _corrected(
     return CorrectedMean(n_records, n_labels, uncorrected, classical, corrected, half, least_half)
 
 
-def _bounds(draws: Array, n: int) -> Bounds:
-    """The percentiles, expanded for few labels as in `paired.paired_interval`."""
+def _bounds(draws: Array, n: int, parameters: int = 1) -> Bounds:
+    """Percentiles of the draws of an estimate from n values, with `parameters` estimated.
+
+    They are expanded for few values as in `paired.paired_interval`, and moved by Efron's (1987,
+    Better Bootstrap Confidence Intervals, JASA 82:171) acceleration a, a sixth of the skewness of
+    the draws, from z to z/(1 − a·z). Where few labels differ from the others, estimate and spread
+    are correlated: plain percentiles then end too early on the side of the few.
+    """
     defined = draws[~np.isnan(draws)]
     if n < MIN_VALUES or not defined.size:
         return Bounds(None, None)
-    reach = math.sqrt(n / (n - 1)) * float(stats.t.ppf(0.975, n - 1))
-    tail = 100 * float(stats.norm.sf(reach))
-    low, high = np.percentile(defined, [tail, 100 - tail])
-    return Bounds(float(low), float(high))
+    z = expanded_quantile(n, parameters)
+    varies = np.ptp(defined) > 1e-12
+    a = float(np.clip(stats.skew(defined) / 6, -0.2, 0.2)) if varies else 0.0
+    tails = [float(stats.norm.cdf(one / (1 - a * one))) for one in (z, -z)]
+    return Bounds(*np.quantile(defined, tails).tolist())
