@@ -22,7 +22,7 @@ from claimscore.atomic import write_text
 from claimscore.errors import InputError
 from claimscore.pipeline.encoders.devices import resolve_device
 from claimscore.pipeline.encoders.loading import LoadedModel
-from claimscore.pipeline.encoders.ls_checkpoint import LinearHead, load_backbone, new_head
+from claimscore.pipeline.encoders.ls_model import LinearHead, load_backbone, new_head
 from claimscore.stats.bootstrap import Array
 from claimscore.stats.regression import best_penalty, cross_validated, regression
 from claimscore.training.labelled_records import joined_text, read_rows
