@@ -60,10 +60,12 @@ from claimscore.training.nli_examples import (
     tokenize,
     training_files,
 )
+from claimscore.training.passage_pairs import PASSAGE_KINDS
 from claimscore.training.recipes import FIRST_WEIGHTS, NLITrainingConfig
 
 FIRST_PHASE = 192 / 282  # the first phase's share of the samples
 CLAIM_PHASE = 131.2 / 282  # what the phase on claims adds to them
+PASSAGE_PHASE = 160 / 282  # what the phase on passages adds to them
 SECOND_WEIGHTS = tuple(dict(FIRST_WEIGHTS, synthetic_review=0.4, help_=1.5).items())
 CLAIM_WEIGHTS = tuple(
     {
@@ -76,6 +78,23 @@ CLAIM_WEIGHTS = tuple(
         **dict.fromkeys(("claim_number", "claim_word"), 2.5),
         **dict.fromkeys(("claim_addition", "claim_kind"), 1.5),
         **{"claim_roles": 0.6, "claim_paragraph": 0.8},
+        **dict.fromkeys((f"claim_{kind}" for kind in PASSAGE_KINDS), 0.0),
+    }.items()
+)
+PASSAGE_WEIGHTS = tuple(
+    {
+        **dict.fromkeys(("joci_", "mpe_"), 0.0),
+        **{"synthetic_review": 0.15, "monotone": 0.8, "conjnli": 0.4, "dnc_": 0.5},
+        **dict.fromkeys(("monli_", "fw_negation", "tenp_paragraph"), 2.0),
+        "tenp_": 0.5,
+        **dict.fromkeys(("claim_turned", "claim_exchanged"), 3.0),
+        **dict.fromkeys(("claim_name", "claim_number", "claim_word", "claim_adjunct"), 2.0),
+        **dict.fromkeys(("claim_said", "claim_misread", "claim_kind"), 1.5),
+        "claim_identity": 1.2,
+        **dict.fromkeys(("claim_replaced", "claim_reworded", "claim_among"), 0.8),
+        **dict.fromkeys(("claim_lexical", "claim_roles"), 0.7),
+        **dict.fromkeys(("claim_scrambled", "claim_unrelated", "claim_unsaid"), 0.5),
+        **{"claim_denied": 0.6, "claim_kept": 0.4},
     }.items()
 )
 
@@ -99,7 +118,7 @@ def phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, ...]:
     The first learns from the files alone. The second starts from it with rule-made pairs on
     narrower and wider phrases, which the files hold too few of, while the learning rate falls
     from half its peak to 0. The third, with ``human_claims``, trains every layer on longer texts
-    and pairs about claims beside fewer of the others.
+    and pairs about claims beside fewer of the others; the fourth adds pairs about passages.
     """
     middle = config.out.with_name(f"{config.out.stem}.phase1.safetensors")
     first = max(1, round(config.samples * FIRST_PHASE))
@@ -124,6 +143,7 @@ def phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, ...]:
     judge = replace(
         config,
         start=settle.out,
+        out=config.out.with_name(f"{config.out.stem}.phase3.safetensors"),
         samples=samples,
         horizon=round(samples * 260 / 131.2),
         cooldown=0.35,
@@ -136,7 +156,19 @@ def phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, ...]:
         seed=config.seed + 2,
         source_weights=CLAIM_WEIGHTS,
     )
-    return *(replace(phase, human_claims=None) for phase in (learn, settle)), judge
+    samples = max(1, round(config.samples * PASSAGE_PHASE))
+    passages = replace(
+        judge,
+        start=judge.out,
+        out=config.out,
+        samples=samples,
+        horizon=round(samples * 460.8 / 160),
+        cooldown=0.4,
+        monotone_pairs=24_000,
+        seed=config.seed + 3,
+        source_weights=PASSAGE_WEIGHTS,
+    )
+    return *(replace(phase, human_claims=None) for phase in (learn, settle)), judge, passages
 
 
 @dataclass(frozen=True)

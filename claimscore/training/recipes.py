@@ -61,7 +61,7 @@ class NLITrainingConfig:
         None,
         kind="folder",
         panel="Essential",
-        help="Folder of FActScore, Factcheck-GPT and CaRB as Parquet, for a third phase on claims.",
+        help="Folder of FActScore, Factcheck-GPT and CaRB as Parquet, for two phases on claims.",
     )
     samples: int = option(
         282_000,

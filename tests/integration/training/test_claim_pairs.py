@@ -12,6 +12,7 @@ import pytest
 from claimscore.baseline import parser
 from claimscore.errors import ConfigError
 from claimscore.training import claim_pairs as made
+from claimscore.training.text_changes import scramble, swap_roles
 from tests.support.embedded_models import needs_backbone
 
 FEW = made.Counts(200, 60, 200, 200)
@@ -46,9 +47,11 @@ def biographies(families: str) -> pl.DataFrame:
 @pytest.fixture
 def human(tmp_path: Path) -> Path:
     """Files of the columns of FActScore, Factcheck-GPT and CaRB."""
-    biographies("Lopes Kern").select(
+    whole = biographies("Lopes Kern").select(
         "sentence_index", "sentence", topic="name", generator=pl.lit("G"), facts="claims"
-    ).write_parquet(tmp_path / "factscore.parquet")
+    )
+    shorter = whole.filter(pl.col("sentence_index") < 2).with_columns(generator=pl.lit("H"))
+    pl.concat([whole, shorter]).write_parquet(tmp_path / "factscore.parquet")
     biographies("Weiss Holm").select(
         "sentence_index", "sentence", "claims", response_id="name"
     ).write_parquet(tmp_path / "factcheck_gpt.parquet")
@@ -86,8 +89,29 @@ def test_pairs_of_every_rule_are_repeatable_and_documents_kept_apart(
     assert not set(by_kind["scrambled"]["label"]) - {"neutral"}
     assert "entailment" not in set(by_kind["number"]["label"])
     other = made.claim_pairs(human, known, counts=FEW, development=True)
-    own = pairs.filter(pl.col("source").is_in(["claim_identity", "claim_paragraph"]))
-    assert not set(own["premise"]) & set(other["premise"])
+    whole = pl.col("source").is_in(["claim_identity", "claim_paragraph"])
+    assert not set(pairs.filter(whole)["premise"]) & set(other.filter(whole)["premise"])
+
+
+@needs_backbone
+def test_what_a_passage_says_is_entailed_and_what_is_changed_in_one_place_is_not(
+    human: Path, known: pl.DataFrame
+) -> None:
+    pairs = made.claim_pairs(human, known, counts=FEW)
+
+    def of(kind: str, label: str) -> list[tuple[str, str]]:
+        found = pairs.filter(source=f"claim_{kind}", label=label)
+        return found.select("premise", "hypothesis").rows()
+
+    unsaid = of("unsaid", "neutral")
+    assert any("Silver Bow" in claim for _, claim in unsaid)
+    for premise, claim in unsaid:
+        assert "Silver Bow" not in claim or "Silver Bow" not in premise
+    assert any(claim.endswith("was born in Lisbon.") for _, claim in of("said", "entailment"))
+    assert any("was not born" in claim for _, claim in of("denied", "contradiction"))
+    changed = [*of("replaced", "neutral"), *of("replaced", "contradiction")]
+    assert all(claim not in premise for premise, claim in changed)
+    assert any(claim in premise for premise, claim in of("replaced", "entailment"))
 
 
 @needs_backbone
@@ -101,13 +125,13 @@ def test_pairs_of_every_rule_are_repeatable_and_documents_kept_apart(
 def test_roles_are_exchanged(sentence: str, turned: str) -> None:
     tree = parser.load().parse(sentence)
     assert tree is not None
-    assert made.swap_roles(random.Random(1), tree) == turned
+    assert swap_roles(random.Random(1), tree) == turned
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_scrambled_words_are_those_of_the_text_in_another_order(seed: int) -> None:
     text = "two old friends walked home from the small theatre"
-    found = made.scramble(random.Random(seed), text).rstrip(".").lower()
+    found = scramble(random.Random(seed), text).rstrip(".").lower()
     assert found != text
     assert not Counter(found.split()) - Counter(text.split())
 

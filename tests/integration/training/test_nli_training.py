@@ -167,6 +167,7 @@ def test_human_claims_add_a_phase_and_a_threshold(
     assert [phase.out.name for phase in nli_training.phases(config)] == [
         "adapter.phase1.safetensors",
         "adapter.phase2.safetensors",
+        "adapter.phase3.safetensors",
         "adapter.safetensors",
     ]
 
