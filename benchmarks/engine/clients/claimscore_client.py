@@ -11,7 +11,8 @@ import anyio
 import genai_prices  # noqa: F401 - imported before the clock, as the peers' clients are
 from common import MODEL, Meter, messages, note, options
 
-import claimscore.pipeline.llm.providers.openai  # noqa: F401 - the same
+import claimscore.pipeline.llm.providers.openai
+import claimscore.pipeline.llm.providers.transport  # noqa: F401 - the same
 from claimscore.config import LLMConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.engine import Engine
