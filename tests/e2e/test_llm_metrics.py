@@ -13,7 +13,7 @@ import pytest
 from claimscore.cli import main
 from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer
-from tests.support.language_model import grade, judging_answer
+from tests.support.language_model import judging_answer
 
 BOTH = ("--metrics", "llm-judge,qa")
 
@@ -95,25 +95,6 @@ class TestAWholeRun:
             },
         ]
 
-    def test_several_sources_are_asked_about_one_by_one_and_asked_as_one(self, whole: Path) -> None:
-        rows = table(whole, "llm_answers").filter(id="r5")
-        asked = rows.filter(task="questions", side="source")
-        assert asked["index"].to_list() == [0, 1, 2]
-        assert asked["request_key"].n_unique() == 2
-        assert scores_of(whole, "qa")["r5"]["precision"] == 1.0
-
-    def test_grades_are_expectations_where_the_server_gives_log_probabilities(
-        self, whole: Path
-    ) -> None:
-        """Each dimension says what its value rests on; the overall score is their mean."""
-        for row in scores_of(whole, "llm-judge").values():
-            grades = [row[name] for name in ("coherence", "consistency", "fluency", "relevance")]
-            for found in grades:
-                said = found["score"]
-                assert found["by"] == "expectation"
-                assert found["value"] == pytest.approx((2 * said + said % 5 + 1) / 3, abs=1e-12)
-            assert row["value"] == pytest.approx(sum(g["value"] for g in grades) / 4)
-
     def test_other_options_later_ask_nothing(self, tmp_path: Path) -> None:
         records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
         more = "llm-judge:dimension=fluency,llm-judge:expectation=off,qa:value=precision"
@@ -144,25 +125,6 @@ class TestAWholeRun:
 DIMS = ("coherence", "consistency", "fluency", "relevance")
 
 
-class TestStopped:
-    """A run that was stopped goes on, and ends as if nothing had happened."""
-
-    @pytest.mark.parametrize("n", [1, 20, 40])
-    def test_at_any_request(self, n: int, whole: Path, tmp_path: Path) -> None:
-        records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
-        with FakeServer(answer=judging_answer) as server:
-            call = ("run", records, "--out", out, *BOTH, *options(server))
-            assert claimscore(*call, "--max-requests", n, "--max-concurrency", 3) == 75
-            assert server.n_requests == n
-            assert claimscore(*call) == 0
-            assert set(server.contents.values()) == {1}
-            url = server.base_url
-        resumed, undisturbed = (pl.read_parquet(p / "scores.parquet") for p in (out, whole))
-        assert "signature" in resumed.columns
-        assert url in resumed["signature"][0]
-        assert resumed.drop("signature").equals(undisturbed.drop("signature"))
-
-
 class TestServersWithoutLogprobs:
     """The score as it was said, found out once."""
 
@@ -181,33 +143,9 @@ class TestServersWithoutLogprobs:
             assert {row[name]["by"] for name in DIMS} == {"score"}
             assert row["value"] == sum(row[name]["score"] for name in DIMS) / 4
 
-    def test_one_that_ignores_them(self, tmp_path: Path) -> None:
-        records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
-        judge = ("--metrics", "llm-judge:expectation=required,llm-judge")
-        with FakeServer(answer=judging_answer, logprobs="ignored") as server:
-            assert claimscore("run", records, "--out", out, *judge, *options(server)) == 0
-        assert scores_of(out, "llm-judge")["r0"]["value"] is not None
-        required = scores_of(out, "llm-judge:expectation=required")["r0"]
-        assert (required["value"], required["reason"]) == (None, "no log-probabilities: coherence")
-
 
 class TestRefusedAnswers:
     """What cannot be used is asked for again, then a failure with a reason."""
-
-    def test_grades_that_stay_beyond_the_scale_are_failures(self, tmp_path: Path) -> None:
-        records, out = write_records(tmp_path / "in.jsonl", 2), tmp_path / "run"
-
-        async def answer(body: Body) -> Completion:
-            return grade(0, {0: 1.0}) if "Dimension: fluency" in _last(body) else grade(3)
-
-        with FakeServer(answer=answer) as server:
-            both = ("--metrics", "llm-judge,llm-judge:dimension=coherence")
-            assert claimscore("run", records, "--out", out, *both, *options(server)) == 3
-        failed = scores_of(out, "llm-judge")["r1"]
-        assert failed["value"] is None
-        assert failed["reason"] == "judge failed for fluency: the score must be from 1 to 5, not 0"
-        assert scores_of(out, "llm-judge:dimension=coherence")["r1"]["value"] is not None
-        assert table(out, "failures")["attempts"].to_list() == [3, 3]
 
     def test_a_failed_answer_costs_its_own_record(self, tmp_path: Path) -> None:
         """And only the direction it belongs to; `--retry-failed` heals it."""
@@ -315,27 +253,6 @@ def test_parameters_and_headers_that_cannot_be_are_refused(
     said = capsys.readouterr().err
     assert message in said
     assert "1234" not in said
-
-
-@pytest.mark.parametrize(
-    ("task", "user", "missing"),
-    [
-        ("judge", "$text $source", "dimension"),
-        ("judge", "$dimension $source", "text"),
-        ("answers", "$text", "question"),
-        ("questions", "What?", "text"),
-    ],
-)
-def test_a_prompt_that_leaves_out_what_the_task_is_about_is_refused(
-    task: str, user: str, missing: str, tmp_path: Path, capsys: Any
-) -> None:
-    """Four equal questions for four dimensions would be four equal grades."""
-    prompt = tmp_path / "own.toml"
-    prompt.write_text(f'name = "own"\nversion = "v1"\nuser = "{user}"\n')
-    records = write_records(tmp_path / "in.jsonl", 2)
-    call = ("run", records, "--out", tmp_path / "run", *BOTH, "--llm", "openai:m")
-    assert claimscore(*call, "--prompt", f"{task}={prompt}") == 2
-    assert f"the prompt never uses ${missing}" in capsys.readouterr().err
 
 
 class TestEstimate:

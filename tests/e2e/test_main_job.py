@@ -115,18 +115,6 @@ class TestOffline:
         assert pl.read_parquet(out / "scores.parquet")["value"].to_list() == [0.0, 100.0]
 
 
-def test_a_metric_added_later_asks_no_llm_again(tmp_path: Path, few: Path, capsys: Any) -> None:
-    out = tmp_path / "run"
-    with FakeServer() as server:
-        llm = ("--llm", "openai:m", "--base-url", server.base_url)
-        assert claimscore("run", few, "--out", out, *WORDS_ONLY, *llm, "--quiet") == 0
-        asked = server.n_requests
-        assert claimscore("score", out, "--metrics", "caspr", "--json") == 0
-        assert server.n_requests == asked
-    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert {name: row["n"] for name, row in summary["metrics"].items()} == {"ds": 4, "caspr": 4}
-
-
 class TestOnAServer:
     """`--llm openai:MODEL --base-url URL`."""
 
@@ -148,28 +136,6 @@ class TestOnAServer:
         summary = json.loads((out / "summary.json").read_text())
         assert summary["records"] == {"total": 12, "done": 0, "failed": 12}
         assert summary["metrics"]["ds"]["n"] == 12
-
-    def test_retry_failed_asks_new_samples_and_heals_the_run(
-        self, tmp_path: Path, few: Path
-    ) -> None:
-        rubbish = {"on": True}
-
-        async def answer(body: Body) -> Completion:
-            text = body["messages"][-1]["content"]
-            if rubbish["on"] and "battery" in text:
-                return Completion(text="no", model="m")
-            return await builtin_answer(body)
-
-        out = tmp_path / "run"
-        with FakeServer(answer=answer) as server:
-            llm = ("--llm", "openai:m", "--base-url", server.base_url)
-            arguments = ("run", few, "--out", out, "--metrics", "caspr", *llm, "--quiet")
-            assert claimscore(*arguments) == 3
-            failed = table(out, "failures")["request_key"].n_unique()
-            rubbish["on"], asked = False, server.n_requests
-            assert claimscore(*arguments, "--retry-failed") == 0
-            assert server.n_requests == asked + failed
-        assert pl.read_parquet(out / "scores.parquet")["value"].null_count() == 0
 
     @pytest.mark.parametrize(
         ("status", "message"),
@@ -306,16 +272,6 @@ class TestRefused:
             assert claimscore(*run, *llm, server.base_url) == 0
             assert claimscore(*run, *llm, broken.base_url) == 2
         assert "--base-url: was" in capsys.readouterr().err.splitlines()[-1]
-
-    def test_a_prompt_with_other_output_types_is_refused(self, tmp_path: Path, capsys: Any) -> None:
-        """One text in place of a list of claims would be read letter by letter."""
-        prompt = tmp_path / "mine.toml"
-        prompt.write_text(
-            'name = "mine"\nversion = "v1"\nuser = "$text"\n[output]\nclaims = "string"\n'
-        )
-        arguments = ("run", EXAMPLES, "--out", tmp_path / "run", *WORDS_ONLY, "--quiet")
-        assert claimscore(*arguments, "--prompt", f"decompose={prompt}") == 2
-        assert '[output] must be {"claims": ["string"]}' in capsys.readouterr().err
 
     def test_status_before_the_records_are_read(self, tmp_path: Path, capsys: Any) -> None:
         out = tmp_path / "run"

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import claimscore
 from claimscore.cli import main
-from claimscore.errors import AuthenticationError, RejectedError, StoppedEarly
+from claimscore.errors import RejectedError, StoppedEarly
 from claimscore.pipeline.map.map_files import MapFiles
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
@@ -277,21 +277,6 @@ class TestStops:
     """What stops a map, and what is there afterwards."""
 
     TABLE = pl.DataFrame({"text": [f"row {i}" for i in range(20)]})
-
-    def test_a_fatal_error_lets_what_is_in_flight_land(self, tmp_path: Path) -> None:
-        async def answer(request: Request) -> Completion:
-            if request.messages[-1].content == "Say row 7":
-                raise AuthenticationError("wrong key")
-            await anyio.sleep(0.05)
-            return await say(request)
-
-        provider = FakeProvider(answer)
-        with pytest.raises(AuthenticationError):
-            run_map(tmp_path, self.TABLE, provider, chunk_rows=2)
-        again = FakeProvider(say)
-        run_map(tmp_path, self.TABLE, again, chunk_rows=2)
-        asked_twice = {r.messages for r in provider.asked} & {r.messages for r in again.asked}
-        assert [messages[-1].content for messages in asked_twice] == ["Say row 7"]
 
     def test_finished_chunks_are_not_looked_at_again(self, tmp_path: Path) -> None:
         with pytest.raises(StoppedEarly):

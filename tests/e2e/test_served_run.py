@@ -109,27 +109,6 @@ def test_a_run_without_models_of_its_own_starts_light(
     assert loaded.isdisjoint(HEAVY)
 
 
-def test_what_the_model_cuts_is_told_by_the_row(server: Tei, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    assert scored(out, f"tei:{server.address}") == 0
-    claims = table(out, "claims").with_columns(index=pl.int_range(pl.len()).over("id", "side"))
-    words = {
-        (row["id"], row["side"], row["index"]): len(row["text"].split())
-        for row in claims.iter_rows(named=True)
-    }
-    rows = table(out, "nli")
-    wanted = [
-        words[row["id"], row["premise_side"], row["premise_index"]]
-        + words[row["id"], row["hypothesis_side"], row["hypothesis_index"]]
-        + 3
-        > 16
-        for row in rows.iter_rows(named=True)
-    ]
-    assert rows["truncated"].to_list() == wanted
-    summary = json.loads((out / "summary.json").read_text())
-    assert summary["truncated"]["caspr"]["rows"] == sum(wanted) > 0
-
-
 def test_another_address_of_the_same_model(server: Tei, tmp_path: Path, capsys: Any) -> None:
     """Its results are at hand, a run goes on there; another model's is another run."""
     assert scored(tmp_path / "one", f"tei:{server.address}") == 0
@@ -198,13 +177,3 @@ class TestCommands:
         facts = json.loads(capsys.readouterr().out)
         assert facts["role"] == "nli"
         assert sum(facts["probe"].values()) == pytest.approx(1, abs=1e-3)
-
-    def test_check_of_embeddings(self, capsys: Any) -> None:
-        with serving(Tei(embeds=True)) as server:
-            assert main(["models", "check", f"tei:{server.address}"]) == 0
-            assert "5 numbers (mean)" in capsys.readouterr().out
-            assert main(["models", "check", f"openai:some@{server.address}/v1"]) == 0
-            said = capsys.readouterr().out
-        assert "5 numbers" in said
-        assert "not stored across runs" in said
-        assert "not told" in said

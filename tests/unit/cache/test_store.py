@@ -164,9 +164,6 @@ def test_an_unusable_folder_is_a_config_error(tmp_path: Path):
         DiskCache(tmp_path / "file" / "cache")
 
 
-# -- the format
-
-
 def test_diskcache_reads_what_we_write(disk: DiskCache):
     disk.put_many({str(number): ENTRY for number in range(20)})
     disk.put_many({str(number): REFUSED for number in range(10)})  # rows that are there already
@@ -176,18 +173,6 @@ def test_diskcache_reads_what_we_write(disk: DiskCache):
         assert len(plain) == 20
         assert plain.eviction_policy == "none"
         assert plain.volume() > 0
-
-
-def test_a_cache_without_a_number_has_the_first_format(tmp_path: Path):
-    with diskcache.Cache(str(tmp_path), eviction_policy="none", disk_min_file_size=2**31) as old:
-        old.set("a", encode_entry("a", ENTRY))
-    for _ in range(2):
-        cache = DiskCache(tmp_path)
-        assert cache.get_many(["a"]) == {"a": ENTRY}
-        assert cache.notices == []
-        cache.close()
-    with diskcache.Cache(str(tmp_path)) as plain:
-        assert plain.reset("claimscore") == '{"format": 1}'
 
 
 @pytest.mark.parametrize(("number", "maker"), [(2, "a newer"), (0, "an older")])

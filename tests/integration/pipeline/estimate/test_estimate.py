@@ -214,20 +214,6 @@ class TestWords:
             for part in (shown["total"], *shown["tasks"]):
                 assert part["usd"] is part["usd_range"] is part["usd_at_most"] is None
 
-    @pytest.mark.parametrize(
-        "arguments",
-        [
-            pytest.param(("--metrics", ""), id="nothing to do"),
-            pytest.param(("--metrics", "summac-zs-none"), id="unknown metric"),
-            pytest.param(("--llm", "openai"), id="no model"),
-            pytest.param(("--prompt", "decompose=v99"), id="no such prompt"),
-        ],
-    )
-    def test_what_a_run_would_refuse_is_refused(
-        self, arguments: tuple[str, ...], cli: Command
-    ) -> None:
-        assert cli("estimate", EXAMPLES, *arguments).status == 2
-
     def test_standard_input_is_read(self) -> None:
         with EXAMPLES.open("rb") as stdin:
             assert estimate_run(run_config(Path("-")), stdin=stdin).requests == 48

@@ -62,13 +62,6 @@ def test_blocks_leave_no_trace(sizes: list[tuple[int, int]], at_once: int) -> No
     assert [pair for call in model.calls for pair in call] == once.calls[0]
 
 
-def test_a_chunk_of_a_block_is_one_call() -> None:
-    """So its batches are what they were: 64 records with ten claims a side."""
-    sizes = [(10, 10)] * 64
-    _, model = run_nli(table_of(sizes), ids_of(sizes))
-    assert [len(call) for call in model.calls] == [12_800]
-
-
 def test_a_rejected_pair_in_a_later_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair_nli, "PAIRS_AT_ONCE", 3)
     table = claims(

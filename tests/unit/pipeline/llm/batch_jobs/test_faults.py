@@ -140,16 +140,6 @@ async def test_a_batch_that_the_server_does_not_know_is_explained(
     assert "batch_2" in str(outcome)
 
 
-async def test_polling_slows_down(server: BatchServer, machine: Machine):
-    """From five seconds to a minute."""
-    server.n_looks = 12
-    await ask(machine.provider(linger_s=0.0), [question("a")])
-    polls = [slept for slept in machine.clock.slept if slept]
-    assert polls[0] == 5.0
-    assert polls == sorted(polls)
-    assert polls[-1] == 60.0
-
-
 # -- lines that are no answers
 
 
@@ -199,7 +189,6 @@ async def test_what_a_batch_has_not_answered_is_sent_again_alone(
 async def test_a_spent_quota_loses_no_answer_and_sends_nothing_more(
     server: BatchServer, machine: Machine
 ):
-    """The answers of the batch arrive; a later request gets the reason at once."""
     said = {"b": error(429, code="insufficient_quota"), "c": error(500)}
     server.line = lambda body, n: said.get(text_of(body)) or fine(body, n)
     provider = machine.provider()
@@ -210,16 +199,6 @@ async def test_a_spent_quota_loses_no_answer_and_sends_nothing_more(
     with pytest.raises(QuotaError):
         await provider.complete(question("d"))
     assert server.sizes == [3]
-
-
-async def test_after_a_stop_nothing_is_sent_again(server: BatchServer, machine: Machine):
-    """A batch that ends later gives out its answers, and its failures get the reason."""
-    server.looks = {1: 9}
-    said = {"a": error(429, code="insufficient_quota"), "b": error(500)}
-    server.line = lambda body, n: said[text_of(body)]
-    outcomes = await ask(machine.provider(max_requests=1), [question("a"), question("b")])
-    assert [type(outcome) for outcome in outcomes] == [QuotaError, QuotaError]
-    assert server.sizes == [1, 1]
 
 
 # -- dialects
@@ -255,7 +234,6 @@ async def test_a_batch_refused_for_how_it_asks_is_asked_otherwise(
 
 
 async def test_one_complaint_among_answers_teaches_nothing(server: BatchServer, machine: Machine):
-    """The others were answered in this dialect: it is that request's own fault."""
     complaint = error(400, "Unsupported parameter: 'max_tokens'", param="max_tokens")
     server.line = lambda body, n: complaint if "bad" in str(body) else fine(body, n)
     provider = machine.provider()
@@ -348,7 +326,6 @@ async def test_a_refused_batch_stops_the_run(
 async def test_a_batch_refused_for_the_servers_own_trouble_is_sent_again(
     server: BatchServer, machine: Machine
 ):
-    """Three times at most."""
     server.judge = lambda items: [{"code": "server_error", "message": "try again"}]
     (outcome,) = await ask(machine.provider(), [question("a")])
     assert isinstance(outcome, TransientError)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
-from anyio import from_thread
 
 from claimscore.cache.key import request_key
 from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, paid_twice_online
@@ -38,9 +36,6 @@ async def stopped_while_waiting(server: BatchServer, machine: Machine) -> None:
     await provider.aclose()
 
 
-# -- stopping and going on
-
-
 @pytest.mark.parametrize("call", ["", "upload", "create", "look", "download"])
 async def test_a_stop_ends_the_waiting_and_loses_nothing(
     call: str, server: BatchServer, machine: Machine
@@ -66,7 +61,6 @@ async def test_a_stop_ends_the_waiting_and_loses_nothing(
 async def test_what_was_sent_when_stopped_is_collected_by_the_next_run(
     server: BatchServer, machine: Machine
 ):
-    """The notice says so; the batch is not sent again."""
     server.n_looks = 10**9
     provider = machine.provider()
     async with anyio.create_task_group() as tasks:
@@ -115,21 +109,6 @@ async def test_the_tasks_that_are_left_get_their_answers(
     assert server.sizes == [4]
 
 
-async def test_answers_are_kept_before_any_task_has_them(machine: Machine):
-    """A kill between the two loses none."""
-    provider, seen = await machine.recovered(), []
-
-    async def complete(text: str) -> None:
-        await provider.complete(question(text))
-        seen.append(len(machine.cache))
-
-    async with anyio.create_task_group() as tasks:
-        provider.start(tasks)
-        for text in "abc":
-            tasks.start_soon(complete, text)
-    assert seen == [3, 3, 3]
-
-
 async def test_recovery_keeps_quiet_where_the_server_is_not_there(
     server: BatchServer, machine: Machine
 ):
@@ -142,20 +121,10 @@ async def test_recovery_keeps_quiet_where_the_server_is_not_there(
     assert server.sizes == [1]
 
 
-async def test_a_first_run_asks_no_server(server: BatchServer, machine: Machine):
-    await machine.recovered()
-    assert server.calls == []
-    assert not machine.state.exists()
-
-
-# -- two processes
-
-
 @pytest.mark.parametrize("failing", [False, True], ids=["answered", "failed once"])
 async def test_two_processes_send_a_request_once(
     failing: bool, server: BatchServer, machine: Machine
 ):
-    """Both get all answers; the second waits for the first one's batch, and for the next."""
     server.n_looks = 4
     server.line = lambda body, n: error(500) if failing and n == 1 else fine(body, n)
     first, second = await machine.recovered(), await machine.recovered()
@@ -176,39 +145,7 @@ async def test_what_another_process_has_bought_is_not_sent(server: BatchServer, 
     assert server.sizes == [1]
 
 
-async def test_a_request_that_comes_in_the_last_moment_is_not_sent_twice(
-    server: BatchServer, machine: Machine
-):
-    """It is in a batch of an earlier run, and joins while the next one is put together."""
-    await stopped_while_waiting(server, machine)
-    provider, answers = machine.provider(), []
-
-    async def complete(text: str) -> None:
-        answers.append(await provider.complete(question(text)))
-
-    async def join() -> None:
-        tasks.start_soon(complete, "a")
-        await anyio.sleep(0.01)
-
-    def find(keys: Sequence[str]) -> dict[str, Completion]:
-        if server.sizes == [1] and not answers and request_key(A) not in keys:
-            from_thread.run(join)
-        return {}
-
-    server.n_looks = 10**9
-    await provider.recover(machine.keep, find)
-    server.n_looks = 2
-    async with anyio.create_task_group() as tasks:
-        provider.start(tasks)
-        tasks.start_soon(complete, "b")
-    assert sorted(texts(answers)) == ["re a", "re b"]
-    server.finish()
-    assert set(server.paid.values()) == {1}
-    assert server.sizes == [1, 1]
-
-
 async def test_sending_is_left_to_the_process_that_does_it(server: BatchServer, machine: Machine):
-    """While it lives; when it has gone, the next one takes over."""
     lock = JobJournal(machine.state).lock()
     assert lock is not None
     provider = await machine.recovered()
