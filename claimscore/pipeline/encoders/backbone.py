@@ -211,8 +211,7 @@ class BatchedModel(Metered):
     ) -> list[Any]:
         """What ``forward`` gives for each row of distinct items, in the order of the rows.
 
-        It gets a batch and the places of its rows. ``lengths`` say what rows cost, where that is
-        more than their tokens. ``owners`` and ``on_batch`` are as in `BatchRunner.run_items`.
+        It gets a batch and the places of its rows. The others are as in `BatchRunner.run`.
         """
         found: dict[int, Any] = {}
 
@@ -220,10 +219,7 @@ class BatchedModel(Metered):
             numbers = places.tolist()
             found.update(zip(numbers, forward(numbers, batch), strict=True))
 
-        costs = rows.lengths if lengths is None else lengths
-        self._runner.run_items(
-            items, costs, run, build=rows.batch, owners=owners, on_batch=on_batch
-        )
+        self._runner.run(items, rows, run, lengths=lengths, owners=owners, on_batch=on_batch)
         return [found[place] for place in range(len(found))]
 
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from claimscore.pipeline.encoders.devices import device_lock, free_memory, is_out_of_memory
 from claimscore.pipeline.encoders.distinct import Distinct
 from claimscore.pipeline.encoders.protocols import OnBatch, RejectedItemsError
-from claimscore.pipeline.encoders.token_rows import TokenBatch
+from claimscore.pipeline.encoders.token_rows import TokenBatch, TokenRows
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,6 @@ AHEAD_TOKENS = 2**15
 
 #: Indices of rows.
 Places = NDArray[np.int64]
-Build = Callable[[Places], TokenBatch]
 Prepare = Callable[[TokenBatch], TokenBatch]
 
 
@@ -120,75 +119,52 @@ class BatchRunner:
 
     def run(
         self,
-        lengths: ArrayLike,
-        forward: Callable[..., None],
-        *,
-        build: Build | None = None,
-        prepare: Prepare | None = None,
-        item: str = "a text",
-        owners: Callable[[int], tuple[int, ...]] = lambda row: (row,),
-    ) -> Iterator[Places]:
-        """Call ``forward`` with the places of each batch's rows, longest first; yield those done.
-
-        Places are indices into ``lengths``. ``forward`` gets their batch too, where ``build`` makes
-        one of places; it makes the rows of several batches at once, and ``prepare`` sees them
-        before they are cut, while another thread may have the device. Raises `RejectedItemsError`
-        for an ``item`` that does not fit alone, naming the ``owners`` of its row.
-        """
-        given = np.asarray(lengths, dtype=np.int64)
-        order = longest_first(given)
-        ordered = given[order]
-        start, planned_for = 0, 0
-        batches: Iterator[tuple[BatchPlan, Places, tuple[TokenBatch, ...]]] = iter(())
-        while start < len(ordered):
-            if planned_for != self.budget:
-                planned_for = self.budget
-                batches = self._built(ordered, order, start, build, prepare)
-            batch, places, built = next(batches)
-            with self._lock:
-                fits = _fits(forward, places, *built)
-                if not fits:
-                    # The failed attempt's exception is gone by now, and with it its tensors.
-                    free_memory(self.device)
-                    self._lower(batch)
-            if fits:
-                yield places
-                start = batch.stop
-            elif batch.rows == 1:
-                raise RejectedItemsError(
-                    f"{item} of {batch.tokens} tokens does not fit into the memory of "
-                    f"{self.device}",
-                    kind="out_of_memory",
-                    indices=owners(int(places[0])),
-                )
-
-    def run_items(
-        self,
         items: Distinct[Any],
-        lengths: ArrayLike,
-        forward: Callable[..., None],
+        rows: TokenRows,
+        forward: Callable[[Places, TokenBatch], None],
         *,
-        build: Build | None = None,
+        lengths: Places | None = None,
         prepare: Prepare | None = None,
         item: str = "a text",
         owners: Places | None = None,
         on_batch: OnBatch | None = None,
     ) -> None:
-        """As `run`, to the end; ``on_batch`` hears how many inputs are done after each batch.
+        """Call ``forward`` with the places and the batch of rows after rows, longest first.
 
-        ``owners`` says to which item a row belongs, where an item may have several rows.
+        ``lengths`` say what rows cost, where that is not their tokens; ``owners`` to which item a
+        row belongs, where an item may have several rows. Rows of several batches are built at once,
+        and ``prepare`` sees them before they are cut, while another thread may have the device.
+        ``on_batch`` hears how many inputs are done after each batch. Raises `RejectedItemsError`
+        for an ``item`` that does not fit alone.
         """
+        costs = rows.lengths if lengths is None else lengths
+        order = longest_first(costs)
+        ordered = costs[order]
         n_items, counts, done = len(items.items), items.counts, 0
         owner = np.arange(n_items) if owners is None else owners
         rows_left = np.bincount(owner, minlength=n_items)
-        for places in self.run(
-            lengths,
-            forward,
-            build=build,
-            prepare=prepare,
-            item=item,
-            owners=lambda row: items.positions(int(owner[row])),
-        ):
+        start, planned_for = 0, 0
+        batches: Iterator[tuple[BatchPlan, Places, TokenBatch]] = iter(())
+        while start < len(ordered):
+            if planned_for != self.budget:
+                planned_for = self.budget
+                batches = self._built(ordered, order, start, rows, prepare)
+            plan, places, batch = next(batches)
+            with self._lock:
+                fits = _fits(forward, places, batch)
+                if not fits:
+                    # The failed attempt's exception is gone by now, and with it its tensors.
+                    free_memory(self.device)
+                    self._lower(plan)
+            if not fits and plan.rows == 1:
+                raise RejectedItemsError(
+                    f"{item} of {plan.tokens} tokens does not fit into the memory of {self.device}",
+                    kind="out_of_memory",
+                    indices=items.positions(int(owner[places[0]])),
+                )
+            if not fits:
+                continue
+            start = plan.stop
             if on_batch is None:
                 continue
             finished = places  # of items with one row each
@@ -204,9 +180,9 @@ class BatchRunner:
         ordered: Places,
         order: Places,
         start: int,
-        build: Build | None,
+        rows: TokenRows,
         prepare: Prepare | None,
-    ) -> Iterator[tuple[BatchPlan, Places, tuple[TokenBatch, ...]]]:
+    ) -> Iterator[tuple[BatchPlan, Places, TokenBatch]]:
         """The batches from ``start`` on; those of `AHEAD_TOKENS` are built at once."""
         rest = deque(plan_batches(ordered, start, self.budget, padded=self.padded))
         while rest:
@@ -214,13 +190,10 @@ class BatchRunner:
             tokens = plans[0].tokens
             while rest and (tokens := tokens + rest[0].tokens) <= AHEAD_TOKENS:
                 plans.append(rest.popleft())
-            built: list[tuple[TokenBatch, ...]] = [()] * len(plans)
-            if build is not None:
-                whole = build(order[plans[0].start : plans[-1].stop])
-                whole = whole if prepare is None else prepare(whole)
-                built = [(batch,) for batch in whole.cut([plan.rows for plan in plans])]
-            for plan, given in zip(plans, built, strict=True):
-                yield plan, order[plan.start : plan.stop], given
+            whole = rows.batch(order[plans[0].start : plans[-1].stop])
+            whole = whole if prepare is None else prepare(whole)
+            for plan, batch in zip(plans, whole.cut([plan.rows for plan in plans]), strict=True):
+                yield plan, order[plan.start : plan.stop], batch
 
     def _lower(self, batch: BatchPlan) -> None:
         if batch.rows == 1:

@@ -163,11 +163,8 @@ class BatchedPairClassifier(BatchedModel):
             logits.append(self._model.logits(batch))
             order.append(places)
 
-        self._runner.run_items(
-            given.pairs,
-            encoded.lengths,
-            forward,
-            build=encoded.rows.batch,
+        self._runner.run(
+            *(given.pairs, encoded.rows, forward),
             prepare=self._model.prepare,
             item="a pair",
             on_batch=on_batch,

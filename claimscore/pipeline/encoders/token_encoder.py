@@ -26,7 +26,11 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import LoadedEncoder, TextModel, refuse_nan
 from claimscore.pipeline.encoders.distinct import distinct, distinct_texts
 from claimscore.pipeline.encoders.loading import EMBEDDED, ModelLoader
-from claimscore.pipeline.encoders.protocols import OnBatch, TokenLayers
+from claimscore.pipeline.encoders.protocols import (
+    OnBatch,
+    RejectedItemsError,
+    TokenLayers,
+)
 from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 from claimscore.pipeline.encoders.tokenizing import EncodedTexts, alone, refuse_bare
@@ -149,28 +153,23 @@ class BatchedTokenEncoder(TextModel):
         on_batch: OnBatch | None,
     ) -> dict[int, tuple[Tensor, Tensor]]:
         """The unit-length states and the weights of all texts of the window's pairs."""
-        texts, rows = np.unique(sides[window.start : window.stop]), encoded.rows
-        held: dict[int, tuple[Tensor, Tensor]] = {}
+        texts = np.unique(sides[window.start : window.stop]).tolist()
 
-        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
-            for text, states in zip(texts[places].tolist(), self._embed(batch), strict=True):
-                held[text] = states, torch.from_numpy(encoded.own(text)).to(states.device)
+        def forward(places: list[int], batch: TokenBatch) -> tuple[Tensor, ...]:
+            states = refuse_nan(F.normalize(self._backbone.states(batch), dim=-1), self.info)
+            return torch.split(states, batch.lengths.tolist())
 
-        for _ in self._runner.run(
-            encoded.lengths[texts],
-            forward,
-            build=lambda places: rows.batch(texts[places]),
-            owners=lambda row: _pairs_with([int(texts[row])], sides),
-        ):
-            if on_batch is not None:
-                on_batch(window.start)  # which may stop the work
-        return held
-
-    @torch.inference_mode()
-    def _embed(self, batch: TokenBatch) -> list[Tensor]:
-        """Return the unit-length states of each row in float32."""
-        states = refuse_nan(F.normalize(self._backbone.states(batch), dim=-1), self.info)
-        return list(torch.split(states, batch.lengths.tolist()))
+        rows = WholeRows(ragged(encoded.ids.row(text).tolist() for text in texts))
+        tell = on_batch and (lambda done: on_batch(window.start))  # which may stop the work
+        try:
+            found = self._each(distinct(texts), rows, forward, tell)
+        except RejectedItemsError as exc:
+            owners = _pairs_with([texts[place] for place in exc.indices], sides)
+            raise RejectedItemsError(str(exc), exc.kind, owners) from exc
+        return {
+            text: (states, torch.from_numpy(encoded.own(text)).to(states.device))
+            for text, states in zip(texts, found, strict=True)
+        }
 
     def _place_tokens(self, text: str) -> _PlacedTokens:
         if not getattr(self._tokenizer, "is_fast", False):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -32,7 +34,7 @@ class Device:
         self.done: list[list[int]] = []
         self.failed = 0
 
-    def __call__(self, places: NDArray[np.int64]) -> None:
+    def __call__(self, places: NDArray[np.int64], batch: TokenBatch) -> None:
         if self.lengths[places].sum() > self.most_tokens:
             self.failed += 1
             raise MemoryError
@@ -41,6 +43,11 @@ class Device:
 
 def runner(budget: int | None, at_most: int | None = None) -> BatchRunner:
     return BatchRunner(torch.device("cpu"), given=budget, padded=False, at_most=at_most)
+
+
+def run(own: BatchRunner, lengths: list[int], forward: Any, **options: Any) -> None:
+    rows = WholeRows(ragged([[place] * length for place, length in enumerate(lengths)]))
+    own.run(distinct(range(len(lengths))), rows, forward, **options)
 
 
 @given(LENGTHS, BUDGET, st.booleans())
@@ -74,13 +81,13 @@ def test_a_smaller_device_computes_the_same_rows(
     def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
         one_by_one = rows.batch(places)
         assert all(map(np.array_equal, batch, one_by_one))
-        device(places)
+        device(places, batch)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batching, "AHEAD_TOKENS", ahead)
-        list(runner(budget).run(lengths, forward, build=rows.batch, prepare=lambda batch: batch))
-    yielded = [places.tolist() for places in runner(budget).run(lengths, plain)]
-    assert yielded == plain.done == device.done
+        run(runner(budget), lengths, forward, prepare=lambda batch: batch)
+    run(runner(budget), lengths, plain)
+    assert plain.done == device.done
     assert [i for places in plain.done for i in places] == longest_first(lengths).tolist()
 
 
@@ -89,17 +96,16 @@ def test_a_budget_is_given_or_the_default_until_it_is_lowered() -> None:
     assert (runner(None).budget, runner(None, at_most=50).budget) == (1024, 50)
     own, device = runner(None), Device([10] * 200, 200)
     for _ in range(2):
-        list(own.run([10] * 200, device))
+        run(own, [10] * 200, device)
         assert (own.budget, own.origin, device.failed) == (125, LOWERED, 3)
 
 
 def test_an_item_is_done_when_all_its_rows_are() -> None:
-    items, heard = distinct(["a", "b", "a"]), list[int]()
-    owners = np.array([0, 1, 0])
-    runner(10).run_items(
-        items, [10, 9, 8], lambda places: None, owners=owners, on_batch=heard.append
-    )
+    items, heard, owners = distinct(["a", "b", "a"]), list[int](), np.array([0, 1, 0])
+    rows = WholeRows(ragged([[1] * 10, [1] * 9, [1] * 8]))
+    runner(10).run(items, rows, lambda places, batch: None, owners=owners, on_batch=heard.append)
     assert heard == [0, 1, 3]
+    long = WholeRows(ragged([[1] * 10, [1] * 9, [1] * 80]))
     with pytest.raises(RejectedItemsError, match="a text of 80 tokens") as rejected:
-        runner(10).run_items(items, [10, 9, 80], Device([10, 9, 80], 50), owners=owners)
+        runner(10).run(items, long, Device([10, 9, 80], 50), owners=owners)
     assert (rejected.value.kind, rejected.value.indices) == ("out_of_memory", (0, 2))

@@ -28,7 +28,8 @@ from claimscore.pipeline.encoders.devices import (
     resolve_device,
     shared_device,
 )
-from claimscore.pipeline.encoders.token_rows import TokenBatch
+from claimscore.pipeline.encoders.distinct import distinct
+from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 
 def have_gpus(patch: pytest.MonkeyPatch, n: int) -> None:
@@ -144,6 +145,18 @@ def runner(budget: int = 4) -> BatchRunner:
     return BatchRunner(torch.device("cpu"), given=budget, padded=False)
 
 
+def run(own: BatchRunner, n: int, compute: Any) -> list[list[int]]:
+    """The places of each batch of so many rows of a token each."""
+    found: list[list[int]] = []
+
+    def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+        compute(places)
+        found.append(places.tolist())
+
+    own.run(distinct(range(n)), WholeRows(ragged([[1]] * n)), forward)
+    return found
+
+
 def test_the_models_of_one_device_compute_one_at_a_time() -> None:
     with shared_device():
         runners = [runner(), runner()]
@@ -156,8 +169,7 @@ def test_the_models_of_one_device_compute_one_at_a_time() -> None:
         at_work[0] -= 1
 
     def work(number: int) -> list[int]:
-        batches = runners[number % 2].run([1] * 40, compute)
-        return [int(place) for places in batches for place in places]
+        return [place for places in run(runners[number % 2], 40, compute) for place in places]
 
     with ThreadPoolExecutor(3) as threads:
         done = list(threads.map(work, range(3)))
@@ -174,7 +186,7 @@ def test_two_devices_compute_at_the_same_time() -> None:
         second = runner()
 
     def work(own: BatchRunner) -> int:
-        return sum(1 for _ in own.run([1] * 4, lambda places: (both.wait(), None)[1]))
+        return len(run(own, 4, lambda places: both.wait()))
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(work, (first, second))) == [1, 1]
@@ -187,16 +199,16 @@ def test_a_batch_is_built_while_another_thread_computes() -> None:
         lock = device_lock()
     built, computed = threading.Event(), list[int]()
 
-    def build(places: NDArray[np.int64]) -> TokenBatch:
-        built.set()
-        ones = np.ones(len(places), dtype=np.int64)
-        return TokenBatch.of(ones, ones, ones)
+    class Rows(WholeRows):
+        def batch(self, places: NDArray[np.int64]) -> TokenBatch:
+            built.set()
+            return super().batch(places)
 
     def compute(places: NDArray[np.int64], batch: TokenBatch) -> None:
         computed.append(len(batch.lengths))
 
     def work() -> None:
-        list(own.run([1] * 4, compute, build=build))
+        own.run(distinct(range(4)), Rows(ragged([[1]] * 4)), compute)
 
     thread = threading.Thread(target=work)
     with lock:
@@ -217,7 +229,7 @@ def test_a_budget_that_another_thread_lowered_stays_lowered() -> None:
         if len(places) > 10:
             raise MemoryError
 
-    assert [len(places) for places in own.run([1] * 64, compute)] == [5] * 12 + [4]
+    assert [len(places) for places in run(own, 64, compute)] == [5] * 12 + [4]
     assert own.budget == 5
 
 
