@@ -107,15 +107,6 @@ def test_the_write_ahead_log_goes_along(tmp_path: Path):
 # -- what must not be taken for damage
 
 
-def test_a_bug_in_a_statement_is_no_damage(tmp_path: Path):
-    filled(tmp_path, 3)
-    with opened(tmp_path) as cache:
-        with pytest.raises(ConfigError, match="no such table"):
-            cache._use(lambda database: database.select("SELECT * FROM nonsense"))
-        assert cache.notices == []
-    assert not list(tmp_path.glob("*damaged*"))
-
-
 def test_a_cache_removed_by_hand_begins_anew(tmp_path: Path):
     with opened(tmp_path) as cache:
         cache.put_many(entries(3))
@@ -142,16 +133,6 @@ def test_who_had_the_damaged_file_open_goes_on_with_the_new_one(tmp_path: Path):
         assert database.with_name("cache.db-wal").exists()
     with opened(tmp_path) as cache:
         assert len(cache.get_many(list(entries(103)))) == N + 3
-
-
-def test_damage_that_another_has_mended_is_not_mended_again(tmp_path: Path):
-    filled(tmp_path, N)
-    with opened(tmp_path) as one, opened(tmp_path) as other:
-        one.recover("for a test")
-        other.recover("the same damage")
-        assert other.notices == []
-        assert other.get_many(list(entries(N))) == entries(N)
-    assert [path.name for path in tmp_path.glob("*damaged-?")] == ["cache.db.damaged-1"]
 
 
 def test_threads_share_a_rescue(tmp_path: Path):

@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders import results
 from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.results import (
-    KEYS,
-    VALUES,
-    KeyIndex,
-    ModelStore,
-    ResultFolder,
-)
+from claimscore.pipeline.encoders.results import KEYS, VALUES, ModelStore, ResultFolder
 
 INFO = ModelInfo("org/model", "abc", "float32")
 
@@ -326,17 +320,6 @@ def test_a_lock_that_is_never_let_go_is_not_waited_for(
         assert keep(files, keys, rows).tobytes() == rows.tobytes()
         keep(files, keys, rows)
     assert len(notices) == 1
-
-
-@given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=20), max_size=12))
-def test_the_index_finds_every_key_where_it_was_added(groups: list[list[int]]) -> None:
-    index, places = KeyIndex(), {}
-    for group in groups:
-        new = [value for value in group if value not in places]
-        places.update({value: index.size + i for i, value in enumerate(new)})
-        index.add(np.array([(value, ~value % 2**64) for value in new], np.uint64).reshape(-1, 2))
-    asked = np.array([(value, ~value % 2**64) for value in range(40)], np.uint64)
-    assert index.find(asked).tolist() == [places.get(value, -1) for value in range(40)]
 
 
 def test_threads_share_a_store(tmp_path: Path) -> None:

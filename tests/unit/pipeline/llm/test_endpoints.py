@@ -12,11 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from claimscore.errors import (
-    OutageError,
-    RateLimitError,
-    TransientError,
-)
+from claimscore.errors import OutageError, RateLimitError, TransientError
 from claimscore.pipeline.llm.endpoints import Attempts
 from claimscore.types import Request
 from tests.support.server_doubles import Crowd, Down, TimedServer, question
@@ -78,16 +74,6 @@ async def test_limits_a_minute_are_kept_by_each_and_reached_by_each() -> None:
         assert 0.97 * limit <= sum(5 <= moment < 65 for moment, _ in server.asked) <= limit
 
 
-async def test_one_that_gets_slower_gets_less() -> None:
-    crowd = Crowd(*at(0.1, 0.1))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: crowd.ask(10**6, in_flight=10, until_s=30))
-        await anyio.sleep(10)
-        crowd.servers[0].latency_s = 0.4
-    assert close_to(crowd.shares(1, 10), (1, 1), 0.05)
-    assert close_to(crowd.shares(12, 30), (1, 4), 0.1)
-
-
 # -- down
 
 
@@ -116,17 +102,6 @@ async def test_one_that_comes_back_is_used_again() -> None:
     back_s = next(moment for moment, kind, _ in crowd.events if kind == "server back")
     assert 25 < back_s < 28
     assert close_to(crowd.shares(30, 45), (1, 1), 0.05)
-
-
-@pytest.mark.parametrize("n_alive", [1, 2])
-async def test_servers_that_fall_silent_cost_no_row(n_alive: int) -> None:
-    """Six that stop to answer at all: each row waits for a timeout at most once or twice, and what
-    it met there does not count against it."""
-    silent = [TimedServer(f"s{i}", 0.1, down=[Down(3, 10**6, None)]) for i in range(6)]
-    alive = [TimedServer(f"alive{i}", 0.1) for i in range(n_alive)]
-    crowd = Crowd(*silent, *alive, slots=8, timeout_s=10, attempts=4)
-    await crowd.ask(1500, in_flight=8 * len(crowd.servers))
-    assert crowd.outcomes == {"answered": 1500}
 
 
 async def test_what_a_row_met_at_a_server_that_died_does_not_count() -> None:
@@ -160,20 +135,6 @@ async def test_an_outage_costs_few_probes_and_is_noticed_to_be_over_soon(
     assert late_s <= max(1.3, lasts_s / 8)
     assert sum(3.2 < moment < down.to_s for moment, _ in server.asked) <= 30 + lasts_s / 15
     assert server.most_in_flight == 8
-
-
-async def test_a_probe_that_is_given_up_lets_the_next_one_try() -> None:
-    crowd = Crowd(TimedServer("only", 1, down=[Down(0, 30, None)]), slots=4, timeout_s=2)
-
-    async def give_up(number: int) -> None:
-        with anyio.move_on_after(10 + number / 7):
-            await crowd.ask_one(question(str(number)))
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(100):
-            tasks.start_soon(give_up, number)
-        await crowd.ask(50, in_flight=4)
-    assert crowd.outcomes == {"answered": 50}
 
 
 async def test_an_outage_begins_when_all_are_down() -> None:

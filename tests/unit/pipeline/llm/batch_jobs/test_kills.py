@@ -72,7 +72,6 @@ async def test_a_run_takes_these_steps(tmp_path: Path):
 
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda n: f"{n}-{STEPS[n]}")
 async def test_a_kill_loses_nothing_and_pays_nothing_twice(step: int, tmp_path: Path):
-    """The next run goes on from there."""
     machine = Machine(BatchServer(), tmp_path / "s")
     await live(machine, REQUESTS, kill_at=step)
     assert machine.dead
@@ -93,18 +92,6 @@ async def test_only_what_was_created_is_collected_without_a_caller(step: int, tm
     check(machine, REQUESTS if was_created else [])
 
 
-@pytest.mark.parametrize("call", ["upload", "create"])
-async def test_a_kill_after_a_lost_answer_pays_nothing_twice(call: str, tmp_path: Path):
-    """The two ways not to know whether something was done, one after the other."""
-    machine = Machine(BatchServer(), tmp_path / "s")
-    machine.server.faults[call] = ["lost", httpx2.ConnectError("down"), "lost"]
-    for kill_at in range(2, 8):
-        await live(machine, REQUESTS, kill_at=kill_at)
-    await live(machine, REQUESTS)
-    check(machine, REQUESTS)
-    assert len(machine.server.batches) == 1
-
-
 @pytest.mark.parametrize("status", [400, 401, 404])
 async def test_a_batch_that_may_be_there_outlives_a_refusal(status: int, tmp_path: Path):
     """Killed while it was created; then a run that the server would not talk to."""
@@ -117,17 +104,6 @@ async def test_a_batch_that_may_be_there_outlives_a_refusal(status: int, tmp_pat
         outcomes = await ask(provider, REQUESTS)
         await provider.aclose()
     assert {isinstance(outcome, ConfigError) for outcome in outcomes} == {True}
-    await live(machine, REQUESTS)
-    check(machine, REQUESTS)
-    assert len(machine.server.batches) == 1
-
-
-async def test_a_damaged_state_is_made_good_by_the_server(tmp_path: Path):
-    """It knows the batch by our uuid."""
-    machine = Machine(BatchServer(), tmp_path / "s")
-    await live(machine, REQUESTS, kill_at=STEPS.index("after look"))
-    (state,) = machine.state.glob("*.json")
-    state.write_text("{")
     await live(machine, REQUESTS)
     check(machine, REQUESTS)
     assert len(machine.server.batches) == 1

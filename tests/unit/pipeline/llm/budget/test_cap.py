@@ -65,20 +65,6 @@ class TestCounting:
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
         assert spending.totals == SpendTotals(1, 100, 20, None)
 
-    def test_prices_are_looked_for_once_something_costs(self) -> None:
-        found: list[str] = []
-
-        def find() -> tuple[Price | None, dict[str, Price]]:
-            found.append("prices")
-            return PRICE, {}
-
-        spending = Budget(find_prices=find)
-        assert (spending.totals.usd, spending.earlier.usd, found) == (0.0, 0.0, [])
-        for _ in range(2):
-            spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
-        assert spending.totals.usd == pytest.approx(0.24)
-        assert found == ["prices"]
-
     @pytest.mark.parametrize(
         ("usage", "billed"),
         [

@@ -63,18 +63,6 @@ def test_a_header_that_fits_changes_nothing():
     assert declared.wait_s(2000, 1.0) == wait_s
 
 
-@pytest.mark.parametrize(
-    ("option", "kept", "at_once"), [(600, 600, False), (6000, 3000, True)], ids=["lower", "higher"]
-)
-def test_the_lower_of_option_and_header_wins(option: float, kept: float, at_once: bool):
-    declared = DeclaredLimit(option)
-    heard(declared, 3000)
-    assert declared.per_minute == kept
-    assert declared.from_headers is (kept == 3000)
-    declared.take(100)
-    assert (declared.wait_s(100, 1.0) == 0.0) is at_once
-
-
 def test_a_limit_of_an_earlier_run_is_kept_until_headers_come():
     declared = DeclaredLimit(None)
     declared.assume(600)
@@ -85,27 +73,8 @@ def test_a_limit_of_an_earlier_run_is_kept_until_headers_come():
     assert declared.per_minute == 3000
 
 
-@pytest.mark.parametrize("times", [1.0, 2.0, 4.0])
-def test_a_limit_of_tokens_is_used_whatever_is_expected(times: float):
-    """What an answer did not take comes back at once."""
-    server = SimulatedServer(tpm=300_000, latency_s=2)
-    client = simulate(
-        server,
-        until=120,
-        tpm=300_000,
-        concurrency=256,
-        tokens=lambda r: r.randint(100, 400),
-        expect=lambda _, tokens: int(times * tokens),
-    )
-    assert server.rate(20, 120) >= 0.95 * 20
-    assert client.refused_share <= 0.001
-
-
 @given(
-    st.integers(20, 5000),
-    st.sampled_from([0.05, 0.5, 3.0]),
-    st.integers(1, 40),
-    st.integers(0, 10),
+    st.integers(20, 5000), st.sampled_from([0.05, 0.5, 3.0]), st.integers(1, 40), st.integers(0, 10)
 )
 @settings(max_examples=25, deadline=None)
 def test_no_minute_exceeds_an_option(rpm: int, latency_s: float, concurrency: int, seed: int):
@@ -120,21 +89,6 @@ def test_no_minute_exceeds_an_option(rpm: int, latency_s: float, concurrency: in
     client = simulate(server, min(2 * rpm, 3000), rpm=rpm, concurrency=concurrency, seed=seed)
     assert client.most_in_a_minute() <= rpm
     assert len(client.done) == min(2 * rpm, 3000)
-
-
-@given(st.integers(1000, 100_000), st.integers(1, 400), st.integers(0, 10))
-@settings(max_examples=25, deadline=None)
-def test_no_minute_exceeds_an_option_for_tokens(tpm: int, largest: int, seed: int):
-    server = SimulatedServer(latency_s=1)
-    client = simulate(
-        server, 300, tpm=tpm, tokens=lambda r: r.randint(1, largest), concurrency=50, seed=seed
-    )
-    over = max(0.0, largest - tpm / 20)
-    assert client.most_in_a_minute() <= tpm + over + 1e-6
-    assert len(client.done) == 300
-
-
-# -- limits told by option
 
 
 @pytest.mark.parametrize(
@@ -173,9 +127,6 @@ def test_a_wrong_option_is_found_out():
     assert client.refused_share <= 0.02
 
 
-# -- limits told by headers
-
-
 @pytest.mark.parametrize("headers", ["at admission", "at answer"])
 @pytest.mark.parametrize("latency_s", [0.05, 2])
 @pytest.mark.parametrize("rpm", [None, 3000, 6000], ids=["told", "and given", "given too high"])
@@ -195,14 +146,6 @@ def test_a_shallow_bucket_is_not_overrun(headers, latency_s: float):
     # The first round trip is for eight requests, whose headers tell the limit.
     assert 5000 / 50 / (client.done[-1] - 2.1 * latency_s) >= 0.98
     assert client.refused_share <= 0.001
-
-
-@pytest.mark.parametrize("headers", ["at admission", "at answer"])
-def test_long_answers_change_nothing(headers):
-    server = SimulatedServer(rpm=3000, depth_s=60, latency_s=20, jitter=0.5, headers=headers)
-    client = simulate(server, 6000, rpm=3000, concurrency=4000)
-    assert client.refused_share <= 0.001
-    assert client.done[-1] <= 1.03 * ((6000 - 3000) / 50 + 30)
 
 
 def test_an_option_lower_than_the_headers_wins():

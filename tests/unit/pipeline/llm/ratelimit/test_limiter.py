@@ -6,7 +6,6 @@ import pytest
 
 from claimscore.pipeline.llm.ratelimit.limiter import Permit, RateLimiter
 from claimscore.types import LimitState, RateLimits
-from tests.support.limiter_simulation import Client, SimulatedServer, World
 
 
 class Script:
@@ -116,20 +115,6 @@ def test_after_a_long_pause_or_an_outage_few_go_first():
     assert script.take_at_once(50) == 2
 
 
-def test_a_window_of_a_minute_is_waited_for():
-    class Fixed(SimulatedServer):
-        def _retry_after(self, seconds: float) -> float | None:
-            return 60 - world.now % 60
-
-    world = World()
-    server = Fixed(rpm=600, slice_s=60, depth_s=1e9)
-    limiter = RateLimiter(max_concurrency=64, clock=world)
-    client = Client(world, limiter, server, 10**9, concurrency=64)
-    world.run(240)
-    assert len(server.admitted) >= 0.9 * 4 * 600
-    assert client.refused_share <= 0.06
-
-
 @pytest.mark.parametrize("counted", [False, True])
 def test_failures_give_tokens_back_unless_they_count(counted: bool):
     script = Script(tpm=6000)
@@ -166,21 +151,6 @@ def test_limits_are_news_once():
         script.answer(script.take(1), told(3000, 2999, 0.02))
         script.now += 0.1
     assert script.events == [("limits learnt", {"rpm": 3000, "tpm": None})]
-
-
-def test_a_limit_that_was_found_is_told_seldom():
-    events: list[str] = []
-    server = SimulatedServer(rpm=3000, retry_after="none")
-    world = World()
-    limiter = RateLimiter(
-        max_concurrency=128, clock=world, on_event=lambda kind, **_: events.append(kind)
-    )
-    Client(world, limiter, server, 10**9)
-    world.run(120)
-    assert limiter.state().source == "learnt"
-    assert limiter.state().rpm == pytest.approx(3000, rel=0.15)
-    assert set(events) == {"paused", "rate lowered"}
-    assert len(events) <= 8
 
 
 def test_until_the_server_has_said_anything_the_first_burst_stays_small():

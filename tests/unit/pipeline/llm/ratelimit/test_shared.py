@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 
 from claimscore.file_lock import FileLock
 from claimscore.pipeline.llm.ratelimit import shared
-from claimscore.pipeline.llm.ratelimit.bucket import BURST_S, TokenBucket
+from claimscore.pipeline.llm.ratelimit.bucket import BURST_S
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.ratelimit.shared import (
     ALONE_S,
     BUSY_S,
     FORGET_S,
-    VALID_S,
     RememberedLimits,
     SharedLimits,
     shared_scope,
@@ -351,45 +350,6 @@ def test_after_a_while_alone_the_limits_are_shared_again(
     assert lease(one) == 0
     machine.now += ALONE_S
     assert [lease(one), lease(other)] == [21 - ALONE_S, 22 - ALONE_S]
-
-
-# -- leases
-
-
-class Calls:
-    """A `SharedLimits` that writes down what is asked of it."""
-
-    def __init__(self, wait_s: float = 0.0) -> None:
-        self.calls: list[tuple[str, float]] = []
-        self._wait_s = wait_s
-
-    def lease(self, kind: str, units: float, rate: float, depth_s: float) -> float:
-        self.calls.append(("lease", round(units, 3)))
-        return self._wait_s
-
-    def give_back(self, kind: str, units: float) -> None:
-        self.calls.append(("give back", round(units, 3)))
-
-
-def make_leases(calls: Calls) -> shared.Leases:
-    return shared.Leases(calls, "tokens")  # type: ignore[arg-type]
-
-
-def test_a_lease_may_be_for_later():
-    calls = Calls(wait_s=3.0)
-    leases = make_leases(calls)
-    waits = [leases.wait_s(1, TokenBucket(50, 12), now) for now in (10.0, 12.0, 13.0)]
-    assert waits == [3.0, 1.0, 0.0]
-    assert len(calls.calls) == 1
-
-
-def test_units_that_are_not_used_in_time_are_given_back():
-    calls = Calls()
-    leases = make_leases(calls)
-    leases.wait_s(1, TokenBucket(50, 12), 0.0)
-    leases.take(1)
-    leases.wait_s(1, TokenBucket(50, 12), VALID_S + 0.01)
-    assert calls.calls[1:] == [("give back", 9), ("lease", 10)]
 
 
 # -- limiters that share
