@@ -296,7 +296,7 @@ def main() -> None:
         make_run(out, arguments.records, tuple(case.metric for case in compared))
         found: dict[str, list[dict[str, Seconds]]] = {}
         with RunDirectory(out) as directory:
-            rows = ", ".join(f"{n:,} {name}" for name, n in directory.counts().items())
+            rows = ", ".join(f"{n:,} {name}" for name, n in directory.manifest.counts().items())
             print(f"{rows}; {directory.n_chunks:,} chunks")
             for _ in range(arguments.rounds):
                 for case in compared:

@@ -167,7 +167,7 @@ def of_real_records(work: Path, data: Path) -> dict[str, Any]:
             }
         n_requests = done["summary"]["last_call"]["requests"]
         cache_bytes = sum(f.stat().st_size for f in (folder / "cache").glob("cache.db*"))
-        rows = directory.counts()
+        rows = directory.manifest.counts()
         found[kind] = {
             "records": len(records),
             "requests_a_record": n_requests / len(records),

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from claimscore.cache.entry import Entry
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CacheStats:
-    """Entries in the cache, and damaged ones met since it was opened."""
-
-    entries: int
-    damaged: int
 
 
 class Cache(Protocol):
@@ -35,9 +26,6 @@ class Cache(Protocol):
 
     def unlock(self, key: str) -> None:
         """End `try_lock`: the entry is there now, or never will be."""
-
-    def stats(self) -> CacheStats:
-        """Numbers for people."""
 
     def close(self) -> None:
         """Release the files; nothing may be asked afterwards."""
@@ -62,9 +50,6 @@ class MemoryCache:
 
     def unlock(self, key: str) -> None:
         pass
-
-    def stats(self) -> CacheStats:
-        return CacheStats(len(self.entries), 0)
 
     def close(self) -> None:
         pass

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from claimscore.atomic import reason, sync_folder
-from claimscore.cache.base import CacheStats
 from claimscore.cache.database import (
     DATABASE,
     STEP,
@@ -63,7 +62,7 @@ class DiskCache:
         self.recoveries: list[str] = []
         self._on_notice = on_notice
         self._busy_timeout_s = busy_timeout_s
-        self._n_damaged = 0
+        self._has_told_damage = False
         self._path = folder.absolute() / DATABASE
         self._replacing = threading.Lock()
         self._is_read_only = self._path.exists() and not can_write(self._path)
@@ -88,7 +87,7 @@ class DiskCache:
         for key, value in rows:
             entry = decode_entry(key, value) if type(value) is bytes else None
             if entry is None:
-                self._count_damaged(key)
+                self._tell_damage(key)
             else:
                 found[key] = entry
         return found
@@ -107,10 +106,6 @@ class DiskCache:
 
     def unlock(self, key: str) -> None:
         self._in_flight.unlock(key)
-
-    def stats(self) -> CacheStats:
-        ((entries,),) = self._use(lambda db: db.select("SELECT COUNT(*) FROM Cache"))
-        return CacheStats(entries, self._n_damaged)
 
     def close(self) -> None:
         self._in_flight.close()
@@ -308,9 +303,9 @@ class DiskCache:
         if self._on_notice is not None:
             self._on_notice(text)
 
-    def _count_damaged(self, key: str) -> None:
-        self._n_damaged += 1
-        if self._n_damaged == 1:
+    def _tell_damage(self, key: str) -> None:
+        if not self._has_told_damage:
+            self._has_told_damage = True
             self._notice(
                 f"{self.folder}: the stored answer {key} is damaged and is asked again; "
                 "`claimscore cache verify` looks for others"

@@ -64,7 +64,7 @@ class ComparedRun:
 
     def table(self, name: str) -> pl.LazyFrame | None:
         """A table of the run; None where there is none, or no row of it."""
-        if self.directory is None or not self.directory.counts().get(name):
+        if self.directory is None or not self.directory.manifest.counts().get(name):
             return None
         return self.directory.scan(name)
 
@@ -112,7 +112,7 @@ def _read_run(label: str, path: Path | str) -> ComparedRun:
 
 
 def _record_ids(directory: RunDirectory) -> pl.Series:
-    if not directory.counts().get("records"):
+    if not directory.manifest.counts().get("records"):
         return pl.Series("id", [], dtype=pl.String)
     return directory.scan("records").select(pl.col("id").sort()).collect().to_series()
 

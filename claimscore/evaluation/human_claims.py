@@ -313,7 +313,7 @@ def _claims_of(path: str, config: ClaimsConfig) -> dict[str, list[str]]:
             name: [] for name in directory.scan("records").select("id").collect()["id"]
         }
         task, text = TABLES[config.table]
-        if f"{task}-summary" not in directory.all_steps():
+        if f"{task}-summary" not in directory.manifest.all_steps():
             raise InputError(
                 f"{path}: the run has no {config.table}; `claimscore run --tasks {task}` makes them"
             )

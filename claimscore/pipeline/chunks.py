@@ -62,7 +62,7 @@ def find_todo(
 
 
 def _chunk_todo(plan: Plan, directory: RunDirectory, chunk: int) -> ChunkTodo:
-    steps = directory.steps(chunk)
+    steps = directory.manifest.steps(chunk)
     return ChunkTodo(
         chunk,
         tuple(part for task in plan.tasks if (part := _missing_sides(task, steps))),
@@ -102,6 +102,6 @@ def _forget_failed(plan: Plan, directory: RunDirectory, chunk: int) -> None:
     for planned_pass in plan.passes:
         if stages.intersection(planned_pass.model_pass.after):
             stages.add(planned_pass.model_pass.kind)
-    for step in directory.steps(chunk):
+    for step in directory.manifest.steps(chunk):
         if step.partition("-")[0] in stages:
             directory.forget(chunk, step)

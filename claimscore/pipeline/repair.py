@@ -31,7 +31,7 @@ def repair(
     read too. Raises `ConfigError` where the settings of the run are lost.
     """
     settings = directory.mend_settings()
-    lines = [] if seen else directory.damaged_lines
+    lines = [] if seen else directory.manifest.damaged
     parts = directory.damaged(deep=deep or seen is not None)
     if seen is not None and seen.address not in [part.address for part in parts]:
         parts.append(seen)
@@ -66,14 +66,14 @@ def _invalid(
     so that a kill never leaves a step made from rows that may be others by now."""
     chunks: dict[str, set[int]] = defaultdict(set)
     for part in parts:
-        chunks[part.part.step].update(directory.chunks_of(part))
-    steps = directory.all_steps()
+        chunks[part.part.step].update(directory.manifest.chunks_in(part.part))
+    steps = directory.manifest.all_steps()
     for work, sources in made_from.items():
         if not sources:
             continue
         again = set().union(*(chunks[step] for step in steps if _work(step) in sources))
         for step in (step for step in steps if _work(step) == work):
-            chunks[step].update(chunk for chunk in again if directory.has(chunk, step))
+            chunks[step].update(chunk for chunk in again if directory.manifest.has(chunk, step))
             if is_manifest_damaged:
                 chunks[step].update(_without_sources(directory, step, sources))
     order = list(made_from)
@@ -91,8 +91,8 @@ def _without_sources(directory: RunDirectory, step: str, sources: Sequence[str])
     has lost that."""
     return [
         chunk
-        for chunk in directory.chunks_with(step)
-        if not any(_work(other) in sources for other in directory.steps(chunk))
+        for chunk in directory.manifest.chunks_with(step)
+        if not any(_work(other) in sources for other in directory.manifest.steps(chunk))
     ]
 
 

@@ -189,7 +189,7 @@ def score(
     reporter = ProgressReporter(Progress(), on_progress)
     with RunDirectory(out, reporter.notice) as directory:
         take_over_spending(directory)
-        if not directory.has(0, "records"):
+        if not directory.manifest.has(0, "records"):
             raise ConfigError(f"{out}: its records are not read yet; run it first")
         wanted = tuple(dict.fromkeys((*earlier.metrics, *metrics)))
         config = dataclasses.replace(earlier, metrics=wanted, retry_failed=False)
@@ -248,7 +248,7 @@ def _load(
 
 def _refuse_another_input(directory: RunDirectory, given: str) -> None:
     """`ConfigError` where records of the folder came from an input of another name."""
-    earlier = directory.options().get("input", given) if directory.all_steps() else given
+    earlier = directory.options().get("input", given) if directory.manifest.all_steps() else given
     if earlier != given:
         raise ConfigError(
             f"{directory.name} was made from {earlier}, not from {given}; name another --out"
@@ -257,12 +257,12 @@ def _refuse_another_input(directory: RunDirectory, given: str) -> None:
 
 def _refuse_other_records(directory: RunDirectory, records: Mapping[str, Any]) -> None:
     stored = directory.settings.get("records", records)
-    if directory.all_steps() and stored.get("strip_html") != records.get("strip_html"):
+    if directory.manifest.all_steps() and stored.get("strip_html") != records.get("strip_html"):
         how = "with" if "strip_html" in stored else "without"
         raise ConfigError(
             f"{directory.name} was made {how} --strip-html; run it so, or name another --out"
         )
-    if directory.all_steps() and stored["digest"] != records["digest"]:
+    if directory.manifest.all_steps() and stored["digest"] != records["digest"]:
         raise ConfigError(
             f"{directory.name} was made from other records ({stored['count']} then, "
             f"{records['count']} now, or with other content); name another --out"
@@ -537,7 +537,7 @@ def copy_records(
         return
     first = 0
     for frames in _files(dataset.chunks(config.chunk_records)):
-        missing = [not directory.has(first + n, "records") for n in range(len(frames))]
+        missing = [not directory.manifest.has(first + n, "records") for n in range(len(frames))]
         if any(missing):
             directory.write_chunks(first, "records", "records", frames)
         first += len(frames)

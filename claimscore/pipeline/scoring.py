@@ -46,7 +46,7 @@ def chunk_groups(run: RunDirectory) -> Iterator[list[int]]:
     group: list[int] = []
     records = rows = 0
     for chunk in range(run.n_chunks):
-        counts = run.chunk_counts(chunk)
+        counts = run.manifest.chunk_counts(chunk)
         more_records, more_rows = counts["records"], counts.total()
         if group and (records + more_records > SCORED_RECORDS or rows + more_rows > SCORED_ROWS):
             yield group
@@ -229,7 +229,7 @@ def count_claim_checks(directory: RunDirectory) -> JSON | None:
     None where no language model was asked for claims or about them. A check that was not made is
     left out.
     """
-    steps = {step.partition("-")[0] for step in directory.all_steps()}
+    steps = {step.partition("-")[0] for step in directory.manifest.all_steps()}
     texts = directory.settings.get("additive", {}).get("texts", {})
     made: set[str] = set() if "verify" not in steps else set(EVIDENCE_CHECKS)
     if "decompose" in steps and texts.get("units") != "sentences":

@@ -157,7 +157,7 @@ def unused_settings(directory: RunDirectory) -> list[str]:
 
     A run that was refused (a wrong model, a wrong URL) can be corrected in the same folder.
     """
-    steps = directory.all_steps()
+    steps = directory.manifest.all_steps()
     works = {step.partition("-")[0] for step in steps}
     if not works:
         return list(directory.settings)

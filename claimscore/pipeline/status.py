@@ -39,7 +39,7 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
         "spent": dataclasses.asdict(run_spent(directory)),
         "last_call": directory.note(),
     }
-    if not directory.has(0, "records"):
+    if not directory.manifest.has(0, "records"):
         return {**begun, "records": None, "failures": [], "complete": False}
     # What is left does not depend on prompts, whose files may be gone by now.
     config = dataclasses.replace(config_from(directory.options(), out), prompts={})
@@ -64,7 +64,7 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
         },
         "llm_chunks_left": sum(bool(item.tasks) for item in todo),
         "model_chunks_left": sum(bool(item.passes) for item in todo),
-        "rows": directory.counts(),
+        "rows": directory.manifest.counts(),
         "failures": directory.failures_by_kind(),
         "claim_checks": count_claim_checks(directory),
         "complete": complete,

@@ -20,7 +20,6 @@ import dataclasses
 import datetime
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -37,7 +36,6 @@ from claimscore.runs.parts import (
     DamagedPart,
     PartFiles,
     PartSet,
-    RowRange,
     checked,
     empty,
     spans,
@@ -93,7 +91,7 @@ class RunDirectory:
         self.workspace = Workspace(where, tell)
         self._files = PartFiles(self.workspace.storage)
         self._is_open = False
-        self._manifest_or_none: Manifest | None = None
+        self._manifest: Manifest | None = None
         self._compactor: Compactor
 
     @classmethod
@@ -125,7 +123,7 @@ class RunDirectory:
         seen: list[str] = []
         for _ in range(_LOOKS):
             found = [
-                *self.damaged_lines,
+                *self.manifest.damaged,
                 *(f"{part.address}: {part.why}" for part in self.damaged()),
             ]
             if not found:
@@ -160,7 +158,7 @@ class RunDirectory:
     ) -> None:
         self._is_open = False
         try:
-            made = has_settings(self.storage) or self.all_steps()
+            made = has_settings(self.storage) or self.manifest.all_steps()
             if isinstance(error, ConfigError) and not made:
                 self.workspace.remove_traces()
         finally:
@@ -230,7 +228,7 @@ class RunDirectory:
         found = read_settings(self.storage)
         if found.settings is not None and not found.whole:
             write_settings(self.storage, found.settings)
-        if found.settings is None and self.all_steps():
+        if found.settings is None and self.manifest.all_steps():
             raise ConfigError(
                 f"{self.storage.address(RUN_TOML)}: missing, and its copy too, so the settings of "
                 "this run are not known; name another --out and run again (answers are in the "
@@ -285,42 +283,21 @@ class RunDirectory:
 
     # Finished steps
 
-    def has(self, chunk: int, step: str) -> bool:
-        """Whether the step is finished for this chunk."""
-        return self._manifest.has(chunk, step)
-
-    def steps(self, chunk: int) -> frozenset[str]:
-        """The steps that are finished for this chunk."""
-        return self._manifest.steps(chunk)
-
-    def all_steps(self) -> frozenset[str]:
-        """The steps that are finished for at least one chunk."""
-        return self._manifest.all_steps()
-
-    def chunks_with(self, step: str) -> list[int]:
-        """The chunks for which a step is finished."""
-        return self._manifest.chunks_with(step)
+    @property
+    def manifest(self) -> Manifest:
+        """Which steps of which chunks are finished, and where their rows are."""
+        if self._manifest is None:
+            raise RuntimeError("the run directory is not open: use `with` or RunDirectory.reader")
+        return self._manifest
 
     def steps_done(self, step: str) -> int:
         """For how many chunks the step is finished."""
-        return len(self.chunks_with(step))
-
-    def counts(self) -> Counter[str]:
-        """Rows of each table over all finished steps."""
-        return self._manifest.counts()
+        return len(self.manifest.chunks_with(step))
 
     def failures_by_kind(self) -> list[dict[str, Any]]:
         """How many failures there are of which stage and kind."""
         rows = self.scan("failures").group_by("stage", "kind").len("count")
         return rows.sort("stage", "kind").collect(engine="streaming").to_dicts()
-
-    def chunk_counts(self, chunk: int) -> Counter[str]:
-        """Rows of each table that the finished steps of a chunk wrote."""
-        return self._manifest.chunk_counts(chunk)
-
-    def finished(self, chunk: int) -> dict[str, list[RowRange]]:
-        """The finished steps of a chunk, each with its rows, for a `WorkerChunk`."""
-        return self._manifest.finished(chunk)
 
     # Writing parts
 
@@ -337,7 +314,7 @@ class RunDirectory:
         self._for_writing()
         frames = checked(frames)
         self.forget(chunk, step)
-        self._files.remove(self._manifest.add(self._files.write(chunk, step, frames)))
+        self._files.remove(self.manifest.add(self._files.write(chunk, step, frames)))
 
     def finish_written(self, parts: PartSet) -> None:
         """Make a step count whose parts another process has written (`WorkerChunk.written`).
@@ -346,12 +323,12 @@ class RunDirectory:
         """
         self._for_writing()
         chunk = parts.first
-        known = self.finished(chunk).get(parts.step)
+        known = self.manifest.finished(chunk).get(parts.step)
         if known is not None:
             ours = all(rows.part.generation == 0 for rows in known)
             if not ours or known == parts.ranges(chunk):
                 return
-        self._files.remove(self._manifest.add(parts))
+        self._files.remove(self.manifest.add(parts))
 
     def write_chunks(
         self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
@@ -384,7 +361,7 @@ class RunDirectory:
     def read(self, table: str, *chunks: int) -> pl.DataFrame:
         """The rows of a table of these chunks, of each its steps in sorted order; empty where
         there are none. `DamagedPart` where a part is missing or damaged."""
-        rows = self._manifest.ranges(table, chunks)
+        rows = self.manifest.ranges(table, chunks)
         if not rows:
             return self._no_rows(table)
         try:
@@ -398,7 +375,7 @@ class RunDirectory:
     def scan(self, table: str, step: str | None = None) -> pl.LazyFrame:
         """All finished rows of a table (or only a step's), without loading them: a step's rows in
         the order of the input; several steps take turns part by part."""
-        return self._files.scan(table, self._manifest.all_ranges(table, step))
+        return self._files.scan(table, self.manifest.all_ranges(table, step))
 
     def _no_rows(self, table: str) -> pl.DataFrame:
         """No row, with the table's columns; of the records those of the first chunk with rows."""
@@ -408,28 +385,17 @@ class RunDirectory:
 
     # Damage
 
-    @property
-    def damaged_lines(self) -> list[str]:
-        """The damaged lines of the manifest when it was opened: their entries are lost. A writer
-        has taken these lines out."""
-        return self._manifest.damaged
-
     def damaged(self, *, deep: bool = False) -> list[DamagedPart]:
         """The parts that count and are missing or have another size than they were written with.
 
         With `deep`, on a disk, also those with other bytes: all are read.
         """
-        return self._files.damaged(sorted(self._manifest.parts()), deep=deep)
-
-    def chunks_of(self, damaged: DamagedPart) -> list[int]:
-        """The chunks of a damaged part: its step is to be done again for these, with all its
-        tables."""
-        return self._manifest.chunks_in(damaged.part)
+        return self._files.damaged(sorted(self.manifest.parts()), deep=deep)
 
     def compare(self, chunks: Iterable[int]) -> None:
         """`DamagedPart` where a part with rows of these chunks is not what was written, as far as
         that is seen on a disk."""
-        for part in self._manifest.parts(chunks):
+        for part in self.manifest.parts(chunks):
             self._files.compare(part)
 
     def invalidate(self, steps: Mapping[str, Sequence[int]]) -> None:
@@ -491,20 +457,14 @@ class RunDirectory:
             return None
         return note
 
-    @property
-    def _manifest(self) -> Manifest:
-        if self._manifest_or_none is None:
-            raise RuntimeError("the run directory is not open: use `with` or RunDirectory.reader")
-        return self._manifest_or_none
-
     def _load(self) -> Manifest:
-        self._manifest_or_none = Manifest(self.workspace.log())
-        return self._manifest_or_none
+        self._manifest = Manifest(self.workspace.log())
+        return self._manifest
 
     def _for_writing(self) -> Manifest:
         self._refuse_reader()
         self.workspace.check()
-        return self._manifest
+        return self.manifest
 
     def _refuse_reader(self) -> None:
         if not self._is_open:

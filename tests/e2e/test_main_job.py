@@ -367,7 +367,7 @@ def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys
     assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, *prompt) == 0
     shutil.copytree(out, half)
     with RunDirectory(half) as directory:
-        (step,) = (step for step in directory.steps(0) if step.startswith("decompose"))
+        (step,) = (step for step in directory.manifest.steps(0) if step.startswith("decompose"))
         directory.forget(0, step)
     asked = (out / "run.toml").read_text()
     assert "[additive.prompts.decompose]" in asked

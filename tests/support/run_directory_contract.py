@@ -84,14 +84,14 @@ class RunDirectoryContract:
         run.write_parts(1, "decompose", {"claims": claims("c"), "failures": failures()})
         run.write_parts(0, "decompose", {"claims": claims("a", "b"), "failures": failures("b")})
         for view in views(run):
-            assert view.has(0, "decompose")
-            assert not view.has(0, "nli")
+            assert view.manifest.has(0, "decompose")
+            assert not view.manifest.has(0, "nli")
             assert view.read("claims", 0).equals(claims("a", "b"))
             assert ids(view.read("claims", 1, 0)) == ["c", "a", "b"]
             assert ids(view.scan("claims").collect()) == ["a", "b", "c"]
             assert view.steps_done("decompose") == 2
-            assert view.counts() == {"claims": 3, "failures": 1}
-            assert view.chunk_counts(0) == {"claims": 2, "failures": 1}
+            assert view.manifest.counts() == {"claims": 3, "failures": 1}
+            assert view.manifest.chunk_counts(0) == {"claims": 2, "failures": 1}
         assert names(run) == ["part-000000-decompose.parquet", "part-000001-decompose.parquet"]
 
     def test_empty_tables_have_no_file_but_a_schema(self, run: RunDirectory) -> None:
@@ -101,7 +101,7 @@ class RunDirectoryContract:
         run.write_parts(0, "decompose", {"claims": claims()})
         assert not names(run)
         for view in views(run):
-            assert view.has(0, "decompose")
+            assert view.manifest.has(0, "decompose")
             assert view.read("claims", 0).equals(CLAIMS.empty())
             assert view.scan("claims").collect().schema == CLAIMS.schema
             assert view.read("records", 0).equals(records)
@@ -114,7 +114,7 @@ class RunDirectoryContract:
         for view in views(run):
             assert ids(view.read("claims", 0)) == ["a", "b"]
             assert ids(view.read("failures", 0)) == ["n"]
-            assert view.counts() == {"claims": 2, "failures": 1}
+            assert view.manifest.counts() == {"claims": 2, "failures": 1}
         assert names(run, "failures") == ["part-000000-nli.parquet"]
 
     def test_a_kill_while_redoing_leaves_the_step_undone(
@@ -125,8 +125,8 @@ class RunDirectoryContract:
         with pytest.raises(KeyboardInterrupt):
             run.write_parts(0, "decompose", {"claims": claims("a", "b")})
         for view in views(run):
-            assert not view.has(0, "decompose")
-            assert not view.counts()
+            assert not view.manifest.has(0, "decompose")
+            assert not view.manifest.counts()
             assert view.read("failures", 0).is_empty()
 
     def test_parts_without_manifest_are_not_seen(self, run: RunDirectory, where: Any) -> None:
@@ -162,7 +162,7 @@ class RunDirectoryContract:
     def test_chunk_files_read_what_they_wrote(self, run: RunDirectory, kind: str) -> None:
         run.write_parts(0, "records", {"records": pl.DataFrame({"id": ["a", "b"]})})
         run.write_parts(0, "facts-a", {"claims": claims("a"), "failures": failures()})
-        worker = WorkerChunk(run.name, 0, run.finished(0))
+        worker = WorkerChunk(run.name, 0, run.manifest.finished(0))
         files: ChunkFiles = worker if kind == "worker" else run.chunk(0)
         assert files.chunk == 0
         assert ids(files.read("records")) == ["a", "b"]
@@ -176,7 +176,7 @@ class RunDirectoryContract:
         self, run: RunDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run.write_parts(0, "facts-a", {"claims": claims("a"), "failures": failures()})
-        worker = WorkerChunk(run.name, 0, run.finished(0))
+        worker = WorkerChunk(run.name, 0, run.manifest.finished(0))
         worker.write("decompose-a", {"claims": claims("x", "y"), "failures": failures()})
         assert ids(run.read("claims", 0)) == ["a"]
         monkeypatch.delattr(type(run.storage), "write")  # no part is written again
@@ -184,13 +184,13 @@ class RunDirectoryContract:
             run.finish_written(worker.written["decompose-a"])
             for view in views(run):
                 assert ids(view.read("claims", 0)) == ["x", "y", "a"]
-                assert view.counts() == {"claims": 3, "failures": 0}
+                assert view.manifest.counts() == {"claims": 3, "failures": 0}
         monkeypatch.undo()
 
     def test_a_step_of_a_dead_worker_is_written_over(self, run: RunDirectory) -> None:
         dead = WorkerChunk(run.name, 0, {})
         dead.write("decompose-a", {"claims": claims("x"), "failures": failures("y")})
-        again = WorkerChunk(run.name, 0, run.finished(0))
+        again = WorkerChunk(run.name, 0, run.manifest.finished(0))
         assert again.read("claims").is_empty()
         again.write("decompose-a", {"claims": claims("z"), "failures": failures()})
         run.finish_written(again.written["decompose-a"])
@@ -213,7 +213,7 @@ class RunDirectoryContract:
         ]
         for view in views(run):
             for chunk in (0, 4, 5, 15, 19, 21):
-                worker = WorkerChunk(run.name, chunk, view.finished(chunk))
+                worker = WorkerChunk(run.name, chunk, view.manifest.finished(chunk))
                 assert view.read("claims", chunk).equals(expected(chunk))
                 assert worker.read("claims").equals(expected(chunk))
                 assert worker.read("failures").equals(view.read("failures", chunk))
@@ -224,7 +224,7 @@ class RunDirectoryContract:
             found = view.scan("claims").collect()
             assert found.sort("id", "side").equals(expected(*range(22)).sort("id", "side"))
             assert ids(view.scan("failures").collect()) == ["0", "5", "10", "15", "20"]
-            assert view.counts() == {"claims": found.height, "failures": 5}
+            assert view.manifest.counts() == {"claims": found.height, "failures": 5}
 
     @pytest.mark.usefixtures("small_ranges")
     def test_a_forgotten_chunk_is_compacted_again(self, run: RunDirectory) -> None:
@@ -234,7 +234,7 @@ class RunDirectoryContract:
         run.forget(5, "decompose-a")
         left = pl.concat([of_side(chunk, "a") for chunk in range(16) if chunk != 5])
         for view in views(run):
-            assert not view.has(5, "decompose-a")
+            assert not view.manifest.has(5, "decompose-a")
             assert view.scan("claims", "decompose-a").collect().equals(left)
             assert view.read("claims", 6).equals(expected(6))
         before = names(run)
@@ -298,7 +298,7 @@ class RunDirectoryContract:
             run.seal(*range(4))
             return view.scan("claims").collect().height
 
-        assert rows() == run.counts()["claims"]
+        assert rows() == run.manifest.counts()["claims"]
         assert looks == [8, 2]
         assert reader.read("claims", 2).equals(expected(2))
         run.storage.delete(*run.storage.sizes("claims"))
@@ -306,9 +306,9 @@ class RunDirectoryContract:
             rows()
 
     def test_a_lost_manifest_is_named_and_made_again(self, run: RunDirectory) -> None:
-        assert RunDirectory.reader(run.name).counts() == {}
+        assert RunDirectory.reader(run.name).manifest.counts() == {}
         run.storage.write("claims/part-000000-decompose.parquet", b"a kill before the first line")
-        assert RunDirectory.reader(run.name).counts() == {}
+        assert RunDirectory.reader(run.name).manifest.counts() == {}
         run.write_parts(0, "decompose", {"claims": claims("a")})
         log = run.storage.sizes(LOG_FOLDER) if run.storage.local is None else [LOG_FILE]
         run.storage.delete(*log)
@@ -316,7 +316,7 @@ class RunDirectoryContract:
         with pytest.raises(ConfigError, match=lost):
             RunDirectory.reader(run.name)
         reopen(run)
-        assert RunDirectory.reader(run.name).counts() == {}
+        assert RunDirectory.reader(run.name).manifest.counts() == {}
         assert not names(run)
 
     # Other files
@@ -370,7 +370,7 @@ class RunDirectoryContract:
         run.write_parts(0, "decompose", {"claims": claims("a")})
         reader = RunDirectory.reader(run.name)
         assert reader.is_locked
-        assert reader.counts() == {"claims": 1}
+        assert reader.manifest.counts() == {"claims": 1}
         assert reader.title == run.name.rpartition("/")[2]
         for write in (
             lambda: reader.event("x"),
@@ -388,7 +388,7 @@ class RunDirectoryContract:
         with pytest.raises(ConfigError, match=f"{where}: not a run directory; there is no run.tom"):
             RunDirectory.reader(where)
         with pytest.raises(RuntimeError, match="not open"):
-            RunDirectory(where).has(0, "decompose")
+            RunDirectory(where).manifest.has(0, "decompose")
 
     def test_a_place_with_other_files_is_refused(self, where: Any) -> None:
         storage = RunDirectory(where).storage
@@ -411,7 +411,7 @@ class RunDirectoryContract:
         assert not RunDirectory.is_at(where)
         assert not list(run.storage.sizes())
         run.__enter__()
-        assert not run.all_steps()
+        assert not run.manifest.all_steps()
 
 
 def reopen(run: RunDirectory) -> None:

@@ -186,7 +186,7 @@ def _finished(
         return None, []
     directory = RunDirectory.reader(out)
     with damage_as_error(out):
-        if not directory.all_steps():
+        if not directory.manifest.all_steps():
             return None, []
         if directory.settings["records"]["digest"] != digest:
             raise ConfigError(f"{out} was made from other records; name another --out")

@@ -283,7 +283,10 @@ def _unfinished(files: MapFiles) -> JSON:
         if "records" not in settings:
             return {**begun, "rows": None, "failures": []}
         if finished is None:
-            done, failures = directory.counts().get(COLUMNS, 0), directory.failures_by_kind()
+            done, failures = (
+                directory.manifest.counts().get(COLUMNS, 0),
+                directory.failures_by_kind(),
+            )
         else:  # some of its failed rows are tried again
             done, failures = finished.rows, _by_kind(finished)
         if running and note is not None and note["rows"][1]:

@@ -79,7 +79,7 @@ class MapParts:
         """
         directory, digest, table = self._directory, source.digest(), None
         if not directory.steps_done(STAGE):  # nothing was made with the settings that stand there
-            directory.invalidate({"records": directory.chunks_with("records")})
+            directory.invalidate({"records": directory.manifest.chunks_with("records")})
             directory.forget_settings(list(directory.settings))
         if self._finished is not None and self._base is not None:
             count, schema = self._finished.rows, self._base.schema(self._finished.columns)
@@ -94,7 +94,7 @@ class MapParts:
         self._settings = settings(digest, count)
         directory.check_settings(self._settings, CALLED)
         for chunk, frame in enumerate(table.chunks(self.chunk_rows) if table is not None else ()):
-            if not directory.has(chunk, "records"):
+            if not directory.manifest.has(chunk, "records"):
                 directory.write_parts(chunk, "records", {"records": frame})
         return table_prompt
 
@@ -112,7 +112,7 @@ class MapParts:
         if self._base is not None:
             retries = retry_failed or directory.steps_done(STAGE)
             undone = {row // size for row in self._base.failed_numbers()} if retries else set()
-        self._left = again | {chunk for chunk in undone if not directory.has(chunk, STAGE)}
+        self._left = again | {chunk for chunk in undone if not directory.manifest.has(chunk, STAGE)}
         return sorted(self._left)
 
     def nothing_new(self) -> FinishedMap | None:
@@ -138,7 +138,7 @@ class MapParts:
     def read(self, chunk: int) -> ChunkRows:
         """The rows of a chunk. `ConfigError` where a part is damaged."""
         directory = self._directory
-        added = directory.read(COLUMNS, chunk) if directory.has(chunk, STAGE) else None
+        added = directory.read(COLUMNS, chunk) if directory.manifest.has(chunk, STAGE) else None
         if self._finished is None or self._base is None:
             return ChunkRows(directory.read("records", chunk), added)
         rows = self._base.slice(chunk * self.chunk_rows, self.chunk_rows)
@@ -168,7 +168,7 @@ class MapParts:
         """Say for people how far the work is."""
         self._state_written = time.monotonic()
         total, done = self.n_rows, self.n_done
-        failed = self._directory.counts().get("failures", 0)
+        failed = self._directory.manifest.counts().get("failures", 0)
         state = {
             "complete": False,
             "out": str(self._files.where),

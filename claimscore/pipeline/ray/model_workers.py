@@ -235,7 +235,7 @@ class RayModelWorker:
         actor, pool = self._actor, self._pool
         pool.at_work.add(item.chunk)
         try:
-            finished = pool.directory.finished(item.chunk)
+            finished = pool.directory.manifest.finished(item.chunk)
             result: ChunkResult = await actor.do.remote(item.chunk, item.passes, finished)
         except RayTaskError as exc:
             raise _cause_of(exc) from exc

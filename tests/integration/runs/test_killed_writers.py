@@ -51,4 +51,4 @@ def test_a_killed_writer_leaves_whole_steps(tmp_path: Path) -> None:
         for chunk in range(7):
             found = {*run.read("claims", chunk)["id"], *run.read("failures", chunk)["id"]}
             assert len(found) <= 1
-        assert run.scan("claims").collect().height == run.counts()["claims"]
+        assert run.scan("claims").collect().height == run.manifest.counts()["claims"]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from claimscore.cache.database import Database
+from claimscore.cache.maintenance import details
 from claimscore.cache.store import DiskCache
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from tests.support.cache_samples import entries, entry, filled, key, opened, overwrite, sql
@@ -58,7 +59,7 @@ def test_a_damaged_file_is_set_aside_at_opening(
     assert f"{len(expected):,} answers were saved, {losses}" in notice
     assert cache.get_many(list(entries(N))) == expected
     cache.put_many(entries(N))
-    assert cache.stats().entries == N
+    assert details(cache).entries == N
     cache.close()
     with opened(tmp_path / "cache") as again:
         assert again.get_many(list(entries(N))) == entries(N)

@@ -59,7 +59,7 @@ def test_a_damaged_entry_is_named_and_set_aside(tmp_path: Path, change: str, rea
         assert repaired.set_aside == tmp_path / "cache.db.damaged-1"
         assert not repaired.unrepaired
         assert not repaired.is_clean
-        assert cache.stats().entries == 29
+        assert details(cache).entries == 29
         cache.put_many({key(4): entry(4)})
         assert cache.get_many(list(entries(30))) == entries(30)
     with opened(tmp_path) as cache:
@@ -77,7 +77,7 @@ def test_sound_entries_between_damaged_ones_stay(tmp_path: Path):
             found = verify(cache, repair=True)
             assert (found.entries, found.damaged) == (1200 // number, 600 // number)
             assert found.set_aside == tmp_path / f"cache.db.damaged-{number}"
-            assert cache.stats().entries == 600 // number
+            assert details(cache).entries == 600 // number
         assert details(cache).set_aside == ["cache.db.damaged-1", "cache.db.damaged-2"]
 
 
@@ -144,10 +144,10 @@ def test_what_is_older_goes(tmp_path: Path):
     with opened(tmp_path) as cache:
         dry = prune(cache, 30 * DAY, dry_run=True, now=NOW)
         assert "would be removed" in dry.text(dry_run=True)
-        assert cache.stats().entries == 1200
+        assert details(cache).entries == 1200
         assert prune(cache, 30 * DAY, now=NOW) == dry == (1169, n_bytes)
         assert days_left(cache, 1200) == list(range(31))
-        assert cache.stats().entries == 31
+        assert details(cache).entries == 31
         assert prune(cache, 30 * DAY, now=NOW).entries == 0
 
 
@@ -176,7 +176,7 @@ def test_what_a_cache_holds(tmp_path: Path):
     sql(tmp_path, "UPDATE Settings SET value = 99 WHERE key = 'count'")
     with opened(tmp_path) as cache:
         found = details(cache)
-        assert cache.stats().entries == 50
+        assert details(cache).entries == 50
     assert (found.entries, found.rejected) == (50, 8)
     assert found.n_bytes == sum(len(encode_entry(key(n), entry(n))) for n in range(50))
     assert found.file_bytes >= found.n_bytes

@@ -84,7 +84,7 @@ def test_retry_failed_redoes_the_step_and_what_was_made_from_it(directory: RunDi
     finish(directory, 2)
     assert todo(directory) == []
     assert todo(directory, retry_failed=True) == [(1, ["decompose-a-b", *MODEL_STEPS])]
-    assert not directory.steps(1).intersection(MODEL_STEPS)
+    assert not directory.manifest.steps(1).intersection(MODEL_STEPS)
 
 
 def test_work_can_be_started_inside_an_event_loop() -> None:
@@ -130,7 +130,7 @@ def n_claims(
                 await Stages(settings, directory, left, engine, pool, progress).run()
 
         run_blocking(work)
-        return directory.counts()["claims"]
+        return directory.manifest.counts()["claims"]
 
 
 def test_models_are_loaded_once_the_first_requests_are_out(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_writer_whose_folder_was_removed_stops(tmp_path: Path) -> None:
                 directory.write_parts(2, "decompose-a", nothing)
             second.write_parts(3, "decompose-a", nothing)
     with RunDirectory(path) as third:
-        assert (third.damaged_lines, third.chunks_with("decompose-a")) == ([], [1, 3])
+        assert (third.manifest.damaged, third.manifest.chunks_with("decompose-a")) == ([], [1, 3])
 
 
 def test_leftovers_of_a_kill_are_removed(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_damaged_lines_are_named_and_their_steps_undone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"manifest\.log, line 2: damaged; the same command"):
         RunDirectory.reader(path)
     with RunDirectory(path) as run:
-        assert run.damaged_lines == [f"{manifest}, line 2: damaged"]
-        assert run.chunks_with("decompose") == [0, 2]
-    assert RunDirectory.reader(path).chunks_with("decompose") == [0, 2]
+        assert run.manifest.damaged == [f"{manifest}, line 2: damaged"]
+        assert run.manifest.chunks_with("decompose") == [0, 2]
+    assert RunDirectory.reader(path).manifest.chunks_with("decompose") == [0, 2]
 
 
 # Scores
@@ -142,7 +142,7 @@ def test_full_disk_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatc
             run.write_scores([scores(0, 2)])
         with pytest.raises(StoppedEarly, match=r"summary\.json: the disk is full"):
             run.write_summary({})
-    assert not run.has(0, "decompose")
+    assert not run.manifest.has(0, "decompose")
     run.write_parts(0, "decompose", {"claims": claims("a")})
     (run.path / "events.jsonl").symlink_to("/dev/full")
     with pytest.raises(StoppedEarly, match=r"events\.jsonl: the disk is full"):
