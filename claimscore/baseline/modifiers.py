@@ -43,7 +43,7 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
             return False  # there are more of them
         modal = any(tree.tags[a] == "MD" for a in tree.auxiliaries(tree.heads[noun]))
         if modal and tree.has_article(noun) and tree.labels[noun] == "nsubj":
-            return False  # whoever does
+            return False  # any of its kind is meant
     if tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("as", "like", "than"):
         return False
     if tree.is_year_or_month(noun) or has_loose_list(tree, tree.subtree(clause)):
