@@ -1,13 +1,7 @@
-"""The database file of a cache: made by diskcache, read and written through connections of our own.
+"""The database file of a cache: diskcache writes it, a read-only connection of our own reads it.
 
-diskcache makes the file with its tables, triggers and settings, and can read it. It does no more:
-one statement for 500 keys takes a fifth of the time of 500 calls of `diskcache.Cache.get`, and
-`diskcache.Cache.set` hands the interpreter to other threads five times an answer, so that beside a
-busy event loop a group of 64 takes 21 ms instead of 1 ms.
-
-The values are JSON bytes under text keys. diskcache pickles anything else by default, and
-unpickles any row that says so, which runs code out of a file (CVE-2025-69872); it is given no row
-to read or write here.
+One statement for 500 keys takes a fifth of the time of 500 calls of `diskcache.Cache.get`. The
+first write loads diskcache, so a command whose answers are all stored does without.
 """
 
 from __future__ import annotations
@@ -19,7 +13,6 @@ import json
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,15 +61,6 @@ _ROW = """
     raw = 1 AND mode = 1 AND typeof(key) = 'text' AND typeof(value) = 'blob'
 """
 
-_PUT = """
-    INSERT INTO Cache (key, raw, store_time, access_time, tag, mode, value)
-    VALUES (?1, 1, ?2, ?2, ?3, 1, ?4)
-    ON CONFLICT (key, raw) DO UPDATE SET
-        store_time = excluded.store_time, access_time = excluded.access_time, access_count = 0,
-        expire_time = NULL, tag = excluded.tag, size = 0, mode = 1, filename = NULL,
-        value = excluded.value
-"""
-
 #: SQLite's numbers of errors in the file itself; the others concern its surroundings. `ERROR` may
 #: be a bug of ours too.
 _DAMAGE = {
@@ -115,23 +99,48 @@ class Database:
     """
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
-        self._path = str(path)
-        self._reading, self._writing = threading.Lock(), threading.Lock()
-        self._writer: sqlite3.Connection | None = None
+        self._path, self._busy_timeout_s = path, busy_timeout_s
+        self._reading, self._making = threading.Lock(), threading.Lock()
+        self._writer: Any = None
         self.leaves_log_unread = False
-        if can_write(path):
-            self._writer = _open(path, "rw", busy_timeout_s)
         try:
-            is_checked = self._writer is not None
-            self._reader = _open(path, "ro", busy_timeout_s, is_checked=is_checked)
+            # with "ro" the last to close would leave its help files there
+            self._reader = self._open_reader("rw" if can_write(path) else "ro")
         except sqlite3.OperationalError:
-            if self._writer is not None:
+            if can_write(path):
                 raise
             # SQLite reads a file whose help files it cannot make only as one that never changes.
             log = path.with_name(f"{path.name}-wal")
             self.leaves_log_unread = log.exists() and log.stat().st_size > 0
-            self._reader = _open(path, "ro&immutable=1", busy_timeout_s)
-        self._identity = _identity(self._path)
+            self._reader = self._open_reader("ro&immutable=1")
+        self._identity = _identity(path)
+
+    def _open_reader(self, mode: str) -> sqlite3.Connection:
+        """A read-only connection to the database, which diskcache makes where it is not whole."""
+        connection = _connect(self._path, mode, self._busy_timeout_s)
+        try:
+            connection.execute("PRAGMA query_only = 1")
+            for switch in ("cache_size", "cell_size_check"):
+                connection.execute(f"PRAGMA {switch} = {_SETTINGS[f'sqlite_{switch}']}")
+            if not _is_whole(connection, self._path) and can_write(self._path):
+                self._open_writer()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open_writer(self) -> Any:
+        """diskcache's cache, which has a connection for each thread."""
+        with self._making:
+            if self._writer is None:
+                import diskcache
+
+                from claimscore.cache.bytes_disk import BytesDisk
+
+                self._writer = diskcache.Cache(
+                    self._path.parent, self._busy_timeout_s, BytesDisk, **_SETTINGS
+                )
+        return self._writer
 
     def select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows of a statement that changes nothing; from any thread."""
@@ -164,51 +173,47 @@ class Database:
         last = -(2**63)
         while True:
             with self._transaction() if remove else contextlib.nullcontext() as writer:
-                rows = self.select(statement, last, *limit)
-                if writer is not None:
-                    writer.executemany(
-                        "DELETE FROM Cache WHERE rowid = ?", [row[:1] for row in rows]
-                    )
+                rows = [_stored(*row) for row in self.select(statement, last, *limit)]
+                found = [row for row in rows if writer is None or writer.delete(row.key)]
             if not rows:
                 return
-            yield [_stored(*row) for row in rows]
-            last = rows[-1][0]
+            yield found
+            last = rows[-1].rowid
 
     def put(self, rows: Sequence[NewRow]) -> None:
         """Keep all of these or none, in place of those with the same keys; from any thread."""
-        now = time.time()
         with self._transaction() as writer:
-            writer.executemany(_PUT, [(row.key, now, row.bought_at, row.value) for row in rows])
+            for row in rows:
+                writer.set(row.key, row.value, tag=row.bought_at)
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        writer = self._writer
-        assert writer is not None, "the cache refuses to write where it cannot"
-        with self._writing:
-            writer.execute("BEGIN IMMEDIATE")
-            try:
+    def _transaction(self) -> Iterator[Any]:
+        """diskcache's cache in one transaction. Raises the error of SQLite that came first:
+        diskcache raises others over it where a transaction cannot begin or roll back."""
+        writer = self._open_writer()
+        try:
+            with writer.transact():
                 yield writer
-                writer.execute("COMMIT")
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):  # the first error is the one to tell
-                    writer.execute("ROLLBACK")
-                raise
+        except Exception as exc:
+            with contextlib.suppress(sqlite3.Error):  # and with it a transaction that is left
+                writer.close()
+            first: BaseException = exc
+            while isinstance(first.__context__, sqlite3.Error):
+                first = first.__context__
+            raise first from None
 
     def is_current(self) -> bool:
         """Whether the file at the path is still the one that was opened."""
         return _identity(self._path) == self._identity
 
     def close(self) -> None:
-        """Close; what the log holds goes into the file, so that one file can be copied."""
+        """Close; the last one to close a file puts its log into it, so that it can be copied."""
         with self._reading:
             self._reader.close()
-        if self._writer is None:
-            return
-        with self._writing:
-            if self.is_current():
-                with contextlib.suppress(sqlite3.Error):
-                    self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            self._writer.close()
+        with self._making:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
 
 
 def _stored(
@@ -261,29 +266,8 @@ def counted(path: Path) -> int | None:
     return found[0] if found and type(found[0]) is int else None
 
 
-def _open(
-    path: Path, mode: str, busy_timeout_s: float, *, is_checked: bool = False
-) -> sqlite3.Connection:
-    """A connection to the cache, which diskcache makes where it is not all there yet."""
-    connection = _connect(path, mode, busy_timeout_s)
-    try:
-        for switch in ("synchronous", "cache_size", "cell_size_check"):  # each connection's own
-            connection.execute(f"PRAGMA {switch} = {_SETTINGS[f'sqlite_{switch}']}")
-        is_whole = is_checked or _is_whole(connection, path)
-        if mode == "rw" and not is_whole:
-            import diskcache
-
-            diskcache.Cache(str(path.parent), timeout=busy_timeout_s, **_SETTINGS).close()
-        elif mode == "rw":  # a damaged header may say that the file cannot be written
-            connection.execute("UPDATE Settings SET value = value WHERE key IS NULL")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether everything is there that diskcache makes, and set as `_SETTINGS` says.
+    """Whether the answers' table is there.
 
     Refuses a file that diskcache must not be trusted with, or that has another format: diskcache
     sets SQLite's switches to the values that it finds among the settings.
@@ -318,8 +302,7 @@ def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
             "its answers over by `cache export` there and `cache import` here, or name another "
             "folder with --cache-dir"
         )
-    last = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'Settings_size_delete'")
-    return bool(last.fetchall()) and settings.items() >= _SETTINGS.items()
+    return ("Cache", _TABLES["Cache"]) in tables
 
 
 def sqlite_code(error: BaseException) -> int:
@@ -364,7 +347,7 @@ def _connect_damaged(path: Path) -> sqlite3.Connection:
     return _connect(path, "ro" if log.exists() else "ro&immutable=1", 0.0)
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _identity(path: Path) -> tuple[int, int] | None:
     """An identity that stays the same until the file is replaced; None where there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116 - twice as fast, and asked for every request

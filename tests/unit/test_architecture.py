@@ -129,7 +129,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "transformers": ("pipeline.encoders", "training"),
     "huggingface_hub": ("pipeline.encoders",),
     "safetensors": ("baseline.parser", "pipeline.encoders", "training", "metrics.summac.weights"),
-    "diskcache": ("cache.database",),
+    "diskcache": ("cache.bytes_disk", "cache.database"),
     "obstore": ("storage",),
     "boto3": ("storage",),
     "botocore": ("storage",),

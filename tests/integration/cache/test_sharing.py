@@ -74,9 +74,9 @@ def test_processes_write_at_once(tmp_path: Path):
 
 
 def test_a_file_that_others_hold_locked_stops_the_run(tmp_path: Path):
-    database = filled(tmp_path, 3)
     cache = DiskCache(tmp_path, busy_timeout_s=0.05)
-    with contextlib.closing(sqlite3.connect(database)) as holder:
+    cache.put_many(entries(3))
+    with contextlib.closing(sqlite3.connect(tmp_path / "cache.db")) as holder:
         holder.execute("BEGIN IMMEDIATE")
         assert cache.get_many(list(entries(3))) == entries(3)
         with pytest.raises(StoppedEarly, match=r"held the cache locked for 0\.05 s"):

@@ -34,7 +34,6 @@ OPENING = [
     pytest.param(lambda db: db.write_bytes(b""), "emptied", False, id="emptied"),
     pytest.param(lambda db: db.write_bytes(b"text" * 999), "not a database", False, id="text"),
     # the rows are not touched
-    pytest.param(lambda db: overwrite(db, 18, b"\x09"), "readonly", True, id="write version"),
     pytest.param(lambda db: set_format(db, "{}"), "format cannot be read", True, id="format"),
     pytest.param(lambda db: set_format(db, None), "format cannot be read", True, id="no format"),
 ]
