@@ -246,12 +246,13 @@ async def _serve_for_ever(server: FakeServer) -> None:
 
 
 def _setting(item: str) -> tuple[str, Any]:
-    """`rpm=600`, `text=hello` or `rates={"500": 0.05}`."""
+    """`rpm=600`, `text=hello` or `rates={"500": 0.05}`; a text that is an object stays a text."""
     name, _, value = item.partition("=")
     try:
-        return name, json.loads(value)
+        found = json.loads(value)
     except ValueError:
         return name, value
+    return name, found if name not in ("text", "key") or isinstance(found, str | None) else value
 
 
 def main() -> None:

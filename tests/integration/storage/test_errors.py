@@ -104,7 +104,10 @@ def test_a_store_that_is_not_reached_is_a_stop(how: str, monkeypatch: pytest.Mon
 
 
 def test_ctrl_c_is_heard_while_a_store_is_waited_for() -> None:
-    ask = "from claimscore.storage import open_storage; open_storage('s3://some-bucket').read('x')"
+    ask = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # maybe ignored
+        "from claimscore.storage import open_storage; open_storage('s3://some-bucket').read('x')"
+    )
     with socket.create_server(("127.0.0.1", 0)) as server:
         environment = aws_environment(f"http://127.0.0.1:{server.getsockname()[1]}")
         with (

@@ -14,111 +14,64 @@ from claimscore.baseline import parser
 from claimscore.baseline.claim_maker import ClaimMaker, make_claims, sentence_claims
 from claimscore.baseline.surface import article, past_of
 from claimscore.baseline.tree import tokenise
+from tests.support.cut_sentences import cut_sentences
 
-#: Sentence -> its claims, a kind of cut each.
-CUT = {
-    "Rooney scored in Madrid on Sunday and left the club in 2015.": [
-        "Rooney scored in Madrid.",
-        "Rooney scored on Sunday.",
-        "Rooney left the club.",
-        "Rooney left the club in 2015.",
-    ],
-    "Angela Linton, 47, was banned from the stadium.": [
-        "Angela Linton was banned from the stadium.",
-        "Angela Linton was 47.",
-    ],
-    "Tom Brady, the quarterback of the Patriots, won the cup.": [
-        "Tom Brady won the cup.",
-        "Tom Brady was the quarterback of the Patriots.",
-    ],
-    "Mary Dean is an American actress who was born in Boston.": [
-        "Mary Dean is an American actress.",
-        "Mary Dean was born in Boston.",
-        "Mary Dean is American.",
-    ],
-    "Mary Dean is an actress, singer and dancer.": [
-        "Mary Dean is an actress.",
-        "Mary Dean is a singer.",
-        "Mary Dean is a dancer.",
-    ],
-    "He has won several awards, including the Grammy Award and the Brit Award.": [
-        "He has won several awards.",
-        "He has won the Grammy Award.",
-        "He has won the Brit Award.",
-    ],
-    "She was nominated for five awards, winning the first prize.": [
-        "She was nominated for five awards.",
-        "She won the first prize.",
-    ],
-    "Chelsea captain John Terry kissed the trophy.": [
-        "Chelsea captain John Terry kissed the trophy.",
-        "John Terry was Chelsea captain.",
-    ],
-    'He wrote "Art and Life" in 1999 and moved to Rome.': [
-        'He wrote "Art and Life".',
-        'He wrote "Art and Life" in 1999.',
-        "He moved to Rome.",
-    ],
-    "The bus is cheap and always on time.": ["The bus is cheap.", "The bus is always on time."],
-    "Mary Dean (born May 5, 1988 in Rome) is a singer.": [
-        "Mary Dean is a singer.",
-        "Mary Dean was born on May 5, 1988.",
-        "Mary Dean was born in Rome.",
-    ],
-    "Song Kang is a South Korean actor.": [
-        "Song Kang is a South Korean actor.",
-        "Song Kang is South Korean.",
-    ],
-    "He died in Rosario, Argentina, in 1990.": [
-        "He died in Rosario, Argentina.",
-        "He died in 1990.",
-        "Rosario is in Argentina.",
-    ],
-    'She was in films such as "Art," "The Way and the Sea" (1999) and "Home".': [
-        "She was in films.",
-        'She was in "Art".',
-        'She was in "The Way and the Sea".',
-        'She was in "Home".',
-    ],
-    "He appeared in Black Panther (2018), Thor: Ragnarok (2017) and Kin (2018).": [
-        "He appeared in Black Panther.",
-        "He appeared in Thor: Ragnarok.",
-        "He appeared in Kin.",
-    ],
-    "Slaven Bilic is in the frame to replace Sam Allardyce at West Ham.": [
-        "Slaven Bilic is in the frame to replace Sam Allardyce.",
-        "Slaven Bilic is in the frame to replace Sam Allardyce at West Ham.",
-    ],
-    "Ben Parsons, 34, from Brighton, proposed to Anna.": [
-        "Ben Parsons from Brighton proposed to Anna.",
-        "Ben Parsons from Brighton was 34.",
-    ],
-    "Tests give a mean of the entire sample, which can hide differences.": [
-        "Tests give a mean of the entire sample.",
-        "Tests give a mean of the entire sample, which can hide differences.",
-    ],
-    "The album is a classic of the dub genre, known for its bass.": [
-        "The album is a classic of the dub genre.",
-        "The album is a classic of the dub genre, known for its bass.",
-    ],
-    "The company sells books, adding toys to the range.": [
-        "The company sells books.",
-        "The company sells books, adding toys to the range.",
-    ],
-    "Rami has embarked on a solo career while Tom has left the band.": [
-        "Rami has embarked on a solo career.",
-        "Rami has embarked on a solo career while Tom has left the band.",
-    ],
-    "He moved to Tokyo, where he sold books.": ["He moved to Tokyo.", "In Tokyo he sold books."],
-    "He starred in the films Red Hill (2006) and A Dirty Game (2007).": [
-        "He starred in the films Red Hill.",
-        "He starred in the films A Dirty Game.",
-    ],
-    "The band split in 1999; the singer moved to Berlin.": [
-        "The band split in 1999.",
-        "The singer moved to Berlin.",
-    ],
-}
+#: A sentence, and its claims below it: a kind of cut each.
+CUT = cut_sentences("""
+Rooney scored in Madrid on Sunday and left the club in 2015.
+    Rooney scored in Madrid. | Rooney scored on Sunday. | Rooney left the club. |
+    Rooney left the club in 2015.
+Angela Linton, 47, was banned from the stadium.
+    Angela Linton was banned from the stadium. | Angela Linton was 47.
+Tom Brady, the quarterback of the Patriots, won the cup.
+    Tom Brady won the cup. | Tom Brady was the quarterback of the Patriots.
+Mary Dean is an American actress who was born in Boston.
+    Mary Dean is an American actress. | Mary Dean was born in Boston. | Mary Dean is American.
+Mary Dean is an actress, singer and dancer.
+    Mary Dean is an actress. | Mary Dean is a singer. | Mary Dean is a dancer.
+He has won several awards, including the Grammy Award and the Brit Award.
+    He has won several awards. | He has won the Grammy Award. | He has won the Brit Award.
+She was nominated for five awards, winning the first prize.
+    She was nominated for five awards. | She won the first prize.
+Chelsea captain John Terry kissed the trophy.
+    Chelsea captain John Terry kissed the trophy. | John Terry was Chelsea captain.
+He wrote "Art and Life" in 1999 and moved to Rome.
+    He wrote "Art and Life". | He wrote "Art and Life" in 1999. | He moved to Rome.
+The bus is cheap and always on time.
+    The bus is cheap. | The bus is always on time.
+Mary Dean (born May 5, 1988 in Rome) is a singer.
+    Mary Dean is a singer. | Mary Dean was born on May 5, 1988. | Mary Dean was born in Rome.
+Song Kang is a South Korean actor.
+    Song Kang is a South Korean actor. | Song Kang is South Korean.
+He died in Rosario, Argentina, in 1990.
+    He died in Rosario, Argentina. | He died in 1990. | Rosario is in Argentina.
+She was in films such as "Art," "The Way and the Sea" (1999) and "Home".
+    She was in films. | She was in "Art". | She was in "The Way and the Sea". | She was in "Home".
+He appeared in Black Panther (2018), Thor: Ragnarok (2017) and Kin (2018).
+    He appeared in Black Panther. | He appeared in Thor: Ragnarok. | He appeared in Kin.
+Slaven Bilic is in the frame to replace Sam Allardyce at West Ham.
+    Slaven Bilic is in the frame to replace Sam Allardyce. |
+    Slaven Bilic is in the frame to replace Sam Allardyce at West Ham.
+Ben Parsons, 34, from Brighton, proposed to Anna.
+    Ben Parsons from Brighton proposed to Anna. | Ben Parsons from Brighton was 34.
+Tests give a mean of the entire sample, which can hide differences.
+    Tests give a mean of the entire sample. |
+    Tests give a mean of the entire sample, which can hide differences.
+The album is a classic of the dub genre, known for its bass.
+    The album is a classic of the dub genre. |
+    The album is a classic of the dub genre, known for its bass.
+The company sells books, adding toys to the range.
+    The company sells books. | The company sells books, adding toys to the range.
+Rami has embarked on a solo career while Tom has left the band.
+    Rami has embarked on a solo career. |
+    Rami has embarked on a solo career while Tom has left the band.
+He moved to Tokyo, where he sold books.
+    He moved to Tokyo. | In Tokyo he sold books.
+He starred in the films Red Hill (2006) and A Dirty Game (2007).
+    He starred in the films Red Hill. | He starred in the films A Dirty Game.
+The band split in 1999; the singer moved to Berlin.
+    The band split in 1999. | The singer moved to Berlin.
+""")
 
 #: Sentences that say one thing, or whose parts would not be true alone.
 WHOLE = [

@@ -36,32 +36,16 @@ def complete(asked: Request, model: str = RULES) -> Completion:
 @pytest.mark.parametrize(
     ("task", "text", "answer"),
     [
-        pytest.param(
+        (
             "decompose",
             "The bar is loud and dark.",
             {"claims": ["The bar is loud.", "The bar is dark."]},
-            id="decompose",
         ),
-        pytest.param(
-            "decompose",
-            "The bar is loud. We left.",
-            {"claims": ["The bar is loud.", "We left."]},
-            id="decompose-a-text",
-        ),
-        pytest.param("decompose", "", {"claims": []}, id="decompose-nothing"),
-        pytest.param(
-            "paraphrase",
-            "Paraphrase this:\nThey offer tea.",
-            {"paraphrase": "They provide tea."},
-            id="paraphrase-without-its-instruction",
-        ),
-        pytest.param("negate", "The bar is open.", {"negation": "The bar is closed."}, id="negate"),
-        pytest.param(
-            "facts",
-            "The bar is not open.",
-            {"facts": [{"subject": "bar", "description": "closed"}]},
-            id="facts",
-        ),
+        ("decompose", "The bar is loud. We left.", {"claims": ["The bar is loud.", "We left."]}),
+        ("decompose", "", {"claims": []}),
+        ("paraphrase", "Paraphrase this:\nThey offer tea.", {"paraphrase": "They provide tea."}),
+        ("negate", "The bar is open.", {"negation": "The bar is closed."}),
+        ("facts", "The bar is not open.", {"facts": [{"subject": "bar", "description": "closed"}]}),
     ],
 )
 def test_each_task_is_answered_as_its_prompt_asks(task: str, text: str, answer: Any) -> None:
@@ -76,21 +60,15 @@ def test_each_task_is_answered_as_its_prompt_asks(task: str, text: str, answer: 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        pytest.param("  plain ", "plain", id="no-block"),
-        pytest.param("Do it:\n<text>\nhere\n</text>\nThanks", "here", id="block"),
-        pytest.param("<text>a </text> b</text>", "a </text> b", id="text-with-the-tag"),
-        pytest.param("<text>open", "<text>open", id="never-closed"),
+        ("  plain ", "plain"),
+        ("Do it:\n<text>\nhere\n</text>\nThanks", "here"),
+        ("<text>a </text> b</text>", "a </text> b"),
+        ("<text>open", "<text>open"),
     ],
 )
 def test_the_text_is_found_in_the_last_user_message(content: str, text: str) -> None:
     """A `<text>` block counts where there is one, up to its last closing tag."""
     assert input_text(request(content, "negate")) == text
-
-
-def test_a_request_without_a_user_message_has_no_text() -> None:
-    """Nothing to do is no error."""
-    empty = Request("builtin", "builtin", "m", (Message("system", "s"),))
-    assert input_text(empty) == ""
 
 
 @pytest.mark.parametrize("task", [None, "summarise"])

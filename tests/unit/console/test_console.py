@@ -11,7 +11,6 @@ import pytest
 
 from claimscore.console import status, table
 from claimscore.console.amounts import duration
-from claimscore.console.estimate import preflight_lines
 from claimscore.console.progress import llm_note, model_note, progress_display
 from claimscore.console.result import print_result
 from claimscore.console.table import print_rows
@@ -154,34 +153,6 @@ def test_the_result(changed: dict[str, Any], said: list[str], not_said: str, cap
     assert not_said not in out
 
 
-def test_a_run_without_metrics_names_its_tables(capsys: Any) -> None:
-    call = CALL | {"requests": 0, "cache_hits": 0}
-    print_result(
-        summary_of(
-            metrics={}, failures=[], last_call=call, records={"total": 1, "done": 1, "failed": 0}
-        ),
-        "x",
-    )
-    assert capsys.readouterr().out.splitlines() == [
-        "records  1: 1 done, 0 with failures",
-        "time     1 min 1 s",
-        "tables   x",
-        "report   x/report.html",
-    ]
-
-
-@pytest.mark.parametrize("width", [25, 40, 60, 100])
-def test_nothing_is_wider_than_the_terminal(
-    width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(table, "terminal_width", lambda: width)
-    print_result(summary_of(), "runs/x")
-    lines = capsys.readouterr().out.splitlines()
-    longest_word = max(len(word) for line in lines for word in line.split()) + len("records  ")
-    assert max(map(len, lines)) <= max(width, longest_word)
-    assert "40.00 to 60.00" in " ".join(lines)
-
-
 ROWS = (
     ("task", "LLM tasks (sides)", "", "changes"),
     [("decompose", "1,234,567", "default", "one two three four five " * 4), ("facts", "5", "", "")],
@@ -215,26 +186,3 @@ def test_a_file_is_never_folded(capsys: Any) -> None:
     assert "\x1b" not in out
     print_rows(("a", "b"), [("long cell", "x")])
     assert capsys.readouterr().out == "a          b\nlong cell  x\n"
-
-
-@pytest.mark.parametrize(
-    ("about", "requests", "cost"),
-    [
-        ("", 7, "cost: unknown"),
-        ("", 0, "cost: nothing, no request will be sent"),
-        ("about ", 7, "cost: unknown"),
-        ("about ", 0, "cost: unknown"),
-    ],
-)
-def test_what_was_counted_on_a_sample_is_said_to_be_about_so_much(
-    about: str, requests: int, cost: str
-) -> None:
-    """A run of a million records is not gone through before it begins."""
-    counts = {"answered": 1, "questions": 8, "given_up": 0, "requests": requests}
-    task = {"task": "decompose", **counts, "prompt_tokens": 3, "completion_tokens": 4}
-    notes = ["decompose: counted on 5 of 9 records"] if about else []
-    found = {"tasks": [task], "total": task, "price": None, "assumptions": notes, "passes": []}
-    asked, paid = preflight_lines("openai:m", {"decompose": "v2"}, found)
-    known = "for 7 of 8 questions (1 have stored answers)"
-    assert asked == f"asks openai:m: decompose v2, {about}{requests} requests {known}"
-    assert paid.startswith(cost)

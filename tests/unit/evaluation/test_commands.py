@@ -42,15 +42,6 @@ def labelled(tmp_path: Path) -> Path:
 CORRELATE = ("--scores", "good,poor", "--ratings", "fluency", "--case", "article", "--samples", 50)
 
 
-def test_correlate_prints_a_table_a_level(evaluate: Evaluate, rated: Path):
-    code, text, _ = evaluate("correlate", rated, *CORRELATE, "--compare")
-    assert code == 0
-    assert "Kendall's τ-b, system level: 20 cases, 5 systems" in text
-    assert "Kendall's τ-b, summary level" in text
-    assert "good − poor" in text
-    assert re.search(r"good +0\.\d{4}\*\*", text)
-
-
 def test_correlate_writes_tables_and_a_page(evaluate: Evaluate, rated: Path, tmp_path: Path):
     """Parquet and CSV with the same rows, Markdown with the printed ones."""
     out = tmp_path / "a" / "out"
@@ -74,18 +65,6 @@ def test_correlate_gives_the_same_object_for_a_file_and_a_run(
     assert {row["score"] for row in found["correlations"]} == {"good", "poor"}
     run = write_run(tmp_path / "run", rated_rows(20), ["good", "poor"])
     assert evaluate("correlate", run, *CORRELATE, "--json")[1] == text
-
-
-def test_summac_prints_published_rows_where_names_match(evaluate: Evaluate, labelled: Path):
-    """`frank` has figures, `mine` has none."""
-    code, text, _ = evaluate("summac", labelled, "--scores", "good", "--samples", 50)
-    assert code == 0
-    assert "Balanced accuracy, %: protocol paper" in text
-    zero_shot = next(line for line in text.splitlines() if "SummaC-ZS" in line)
-    assert zero_shot.split() == ["SummaC-ZS,", "published", "79.0", "72.1"]
-    renamed = [{**row, "dataset": "mine"} for row in labelled_rows()]
-    other = write_jsonl(labelled.parent / "other.jsonl", renamed)
-    assert "published" not in evaluate("summac", other, "--scores", "good", "--samples", 50)[1]
 
 
 def test_the_page_of_the_docs_runs(evaluate: Evaluate, monkeypatch, tmp_path: Path):

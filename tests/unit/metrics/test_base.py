@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from claimscore.errors import ConfigError
-from claimscore.metrics import load_metric
 from claimscore.metrics.base import (
     PassRequirement,
     Requirements,
@@ -13,11 +9,6 @@ from claimscore.metrics.base import (
     failure_reasons,
 )
 from tests.support.frames import tables
-
-
-def test_unknown_metric_names_the_known_ones():
-    with pytest.raises(ConfigError, match=r"is caspr meant\? known metrics: caspr, ds, ds3"):
-        load_metric("casper")
 
 
 def test_the_first_failure_is_the_reason():

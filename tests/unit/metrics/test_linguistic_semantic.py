@@ -147,14 +147,6 @@ def test_metric_in_both_variants():
     assert load_metric("ls-score:variant=code").name == "ls-score:variant=code"
 
 
-def test_only_the_code_variant_asks_for_the_padded_pass():
-    kinds = [
-        [need.kind for need in load_metric(spec).requires.passes]
-        for spec in ("ls-score", "ls-score:variant=code")
-    ]
-    assert kinds == [["ls"], ["ls", "ls_padded"]]
-
-
 def test_several_sources_count_by_the_mean_cosine():
     """Row order is irrelevant."""
     rows = rows_of(0.5, 0.7)

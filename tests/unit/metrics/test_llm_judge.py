@@ -90,13 +90,3 @@ def test_the_option_says_which_of_both_counts(expectation, value, by):
     assert score.value == pytest.approx(value)
     assert score.components["fluency"]["by"] == by
     assert score.components["fluency"]["score"] == 4
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [{"source": ["A.", " ", None]}, {"source": None, "sources": ["A."]}, {"sources": ["A."]}],
-)
-def test_a_source_may_be_several_texts(columns):
-    record = {"id": "x", "summary": "S.", **columns}
-    (score,) = scores("llm-judge", all_graded(4, 4, 4, 4), [record])
-    assert score.value == 4.0

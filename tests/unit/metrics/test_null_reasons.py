@@ -14,12 +14,14 @@ from claimscore.metrics import load_metric
 from tests.support.frames import (
     Row,
     answer,
+    block_rows,
     claim_rows,
     cosine,
     fact_cells,
     fact_rows,
     nli_rows,
     number,
+    support_rows,
     tables,
     token_row,
 )
@@ -40,6 +42,11 @@ LS = [
     number("ls", "semantic", 0.5, ("source", 0)),
 ]
 LINEAR = [number("ls", "linear", 0.5, ("source", 0))]
+SOURCE = {"source": "A text of more than ten characters", "summary": "A text of the same length"}
+CLAIM = [
+    {"id": "x", "side": "summary", "claim_index": index, "text": f"t{index}"} for index in (0, 1)
+]
+BLOCK = [[0.9, 0.1, 0.0]]
 QA = [
     answer(task, side, index, {"answer": "pool"})
     for side in ("summary", "source")
@@ -162,6 +169,48 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, list[Row]], str]]] = {
         ({}, {"llm_answers": QA[4:]}, "no questions from summary"),
         ({}, {"llm_answers": QA[:4]}, "no questions from source"),
         ({}, {"llm_answers": QA[:-1]}, "answers do not match the questions: 1 of 2"),
+    ],
+    "faithfulness": [
+        ({}, {}, "no claims in summary"),
+        ({}, {"claims": CLAIM[:1]}, "no rows of support"),
+        (
+            {},
+            {"claims": CLAIM, "support": support_rows("x", [[0.9, 0.5], [0.2, 0.4]])[1:]},
+            "rows of support do not match the claims: 3 of 4",
+        ),
+        (
+            {},
+            {"claims": CLAIM[:1], "support": support_rows("x", [[0.9]]) * 2},
+            "rows of support do not match the claims: 2 of 1",
+        ),
+        (
+            {},
+            {"claims": CLAIM[:1], "support": support_rows("x", [[NAN]])},
+            "a probability of support is not a number",
+        ),
+    ],
+    "claim-recall": [({}, {"claims": CLAIM}, "no claims in references")],
+    "claim-f1": [
+        (
+            {},
+            {"claims": CLAIM[:1], "support": support_rows("x", [[0.9]])},
+            "no claims in references",
+        ),
+    ],
+    "summac-zs": [
+        (SOURCE, {}, "no NLI rows"),
+        (SOURCE, {"block_nli": block_rows("x", [BLOCK], ("2sents", "sentence"))}, "no NLI rows"),
+        (
+            SOURCE,
+            {"block_nli": block_rows("x", [BLOCK * 2, BLOCK * 2])[:3]},
+            "NLI rows are missing: 3 of 4",
+        ),
+        (SOURCE, {"block_nli": block_rows("x", [BLOCK]) * 2}, "an NLI row is there twice"),
+        (
+            SOURCE,
+            {"block_nli": block_rows("x", [[[0.9, NAN, 0.0]]])},
+            "an NLI probability is not a number from 0 to 1",
+        ),
     ],
     "rouge-l": [
         ({"references": []}, {}, "no text in references"),

@@ -133,11 +133,6 @@ def test_only_the_first_ten_sentences_count_in_the_code() -> None:
     assert summac_conv(image[:, :10], weights, variant="code") == first_ten
 
 
-def test_huge_logits_do_not_overflow() -> None:
-    weights = {name: value * 1e6 for name, value in state(23).items()}
-    assert summac_conv(np.ones((100, 3, 3)), weights) in (0, 1)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -178,35 +173,7 @@ def test_conv_over_tables_is_the_function(tmp_path: Path) -> None:
         assert len(score.components["sentence_scores"]) == given[score.id].shape[1]  # type: ignore[arg-type]
 
 
-def test_components_say_what_the_score_is_made_of() -> None:
-    image = [[[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], [[0.4, 0.1, 0.5], [0.5, 0.5, 0.0]]]
-    (score,) = load_metric("summac-zs").score(chunk({"r": image}))
-    assert score.value == pytest.approx(0.7)
-    assert score.components["sentence_scores"] == pytest.approx([0.9, 0.5])
-    assert score.components["n_document_blocks"] == 2
-    assert score.components["n_summary_blocks"] == 2
-
-
 IMAGE = [[[0.9, 0.1, 0.0]]]
-
-
-@pytest.mark.parametrize(
-    ("summary", "rows", "reason"),
-    [
-        (LONG, [], "no NLI rows"),
-        (LONG, block_rows("r", [IMAGE[0] * 2, IMAGE[0] * 2])[:3], "NLI rows are missing: 3 of 4"),
-        (LONG, block_rows("r", IMAGE) * 2, "an NLI row is there twice"),
-        (
-            LONG,
-            block_rows("r", [[[0.9, float("nan"), 0.0]]]),
-            "an NLI probability is not a number from 0 to 1",
-        ),
-        (LONG, block_rows("r", IMAGE, ("2sents", "sentence")), "no NLI rows"),
-    ],
-)
-def test_what_is_missing_is_null_with_a_reason(summary: str, rows: Any, reason: str) -> None:
-    record = {"id": "r", "source": LONG, "summary": summary}
-    assert one([record], block_nli=rows) == Score("r", None, reason, {})
 
 
 def test_a_short_text_has_no_block_in_the_code_alone() -> None:
@@ -260,14 +227,6 @@ def test_conv_does_what_its_file_says_unless_told_otherwise(tmp_path: Path) -> N
     other = load_metric(f"summac-conv:weights={path}:granularity=paragraph:bins=even40:labels=e")
     assert other.requires.passes[0].over == ("source.paragraph", "summary.paragraph")
     assert dict(other.facts)["bins"] == "even40"
-
-
-@pytest.mark.parametrize(("width", "bins"), [(23, "percentile"), (50, "even50")])
-def test_bins_that_no_file_names_follow_from_the_numbers(
-    tmp_path: Path, width: int, bins: str
-) -> None:
-    path = saved_weights(tmp_path / "w.safetensors", width)
-    assert dict(load_metric(f"summac-conv:weights={path}").facts)["bins"] == bins
 
 
 @pytest.mark.parametrize(

@@ -108,35 +108,6 @@ def test_recall_looks_for_the_claims_of_references_in_the_summary() -> None:
     assert score("claim-f1", given[0], nothing).value == 0.0
 
 
-@pytest.mark.parametrize(
-    ("name", "n", "rows", "reason"),
-    [
-        pytest.param("faithfulness", {}, [], "no claims in summary", id="no claims"),
-        pytest.param("claim-recall", {"summary": 1}, [], "no claims in references", id="of these"),
-        pytest.param(
-            "claim-f1", {"summary": 1}, support_rows("x", [[0.9]]), "no claims in references",
-            id="one direction of two",
-        ),
-        pytest.param(
-            "faithfulness", {"summary": 2}, support_rows("x", REVIEWS)[1:],
-            "rows of support do not match the claims: 5 of 6", id="a row is missing",
-        ),
-        pytest.param(
-            "faithfulness", {"summary": 1}, support_rows("x", [[0.9]]) * 2,
-            "rows of support do not match the claims: 2 of 1", id="a row is there twice",
-        ),
-        pytest.param(
-            "faithfulness", {"summary": 1}, support_rows("x", [[float("nan")]]),
-            "a probability of support is not a number", id="not a number",
-        ),
-        pytest.param("faithfulness", {"summary": 1}, [], "no rows of support", id="no rows"),
-    ],
-)  # fmt: skip
-def test_null_with_a_reason(name: str, n: dict[str, int], rows: list[Row], reason: str) -> None:
-    found = score(name, claims(**n), rows)
-    assert (found.value, found.reason) == (None, reason)
-
-
 def test_other_ways_of_reading_do_not_mix() -> None:
     rows = [*support_rows("x", [[0.9]]), *support_rows("x", [[0.1]], read="window")]
     assert score("faithfulness", claims(summary=1), rows).value == 1.0

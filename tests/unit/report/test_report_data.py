@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -17,13 +16,10 @@ from claimscore.report import MetricFacts, ReportTables
 from claimscore.report.matrices import MISSING, LabelMatrices
 from claimscore.report.overview import MAX_LEVELS, Histogram, group_tables, overview
 from claimscore.report.record_details import (
-    BLOCK_RECORDS,
     MAX_LISTED_LEVELS,
     RecordIndex,
-    detail_blocks,
 )
-from claimscore.report.record_texts import claim_scores, segments
-from claimscore.report.run_report import scores_of_records
+from claimscore.report.record_texts import segments
 from tests.support.report_pages import decode
 
 MakeUp = Callable[..., ReportTables]
@@ -65,17 +61,6 @@ def test_matrix_puts_every_row_in_its_cell() -> None:
     assert (other["labels"], other["backward"]) == ("E", None)
 
 
-def test_matrix_of_one_direction_uses_its_labels() -> None:
-    rows = [("x", "source", i, "summary", 0, p) for i, p in enumerate((E, N, C))]
-    (matrix,) = LabelMatrices(nli(rows)).of("x")
-    assert (matrix["rows"], matrix["columns"], matrix["labels"]) == ("source", "summary", "ENC")
-
-
-def test_huge_matrix_is_named_but_not_held() -> None:
-    (matrix,) = LabelMatrices(nli([("x", "a", 200, "b", 200, E)])).of("x")
-    assert matrix == {"rows": "a", "columns": "b", "size": [201, 201]}
-
-
 def claim(sentence: str | None, index: int) -> dict[str, object]:
     return {"sentence": sentence, "sentence_index": index, "text": "x"}
 
@@ -106,24 +91,6 @@ def test_text_is_cut_where_its_sentences_are(
     text: str, claims: list[dict[str, object]], expected: list[object]
 ) -> None:
     assert segments(text, claims) == expected
-
-
-@pytest.mark.parametrize(
-    ("components", "expected"),
-    [
-        pytest.param([None, {"scores_a": [1, -1]}], [1, -1], id="key with the side's name"),
-        pytest.param([{"sentence_scores": {"a": [1, -1]}}], [1, -1], id="a map of sides"),
-        pytest.param([{"scores_a": [None, 1]}], [None, 1], id="a claim that does not count"),
-        pytest.param([{"scores_a": [None, None]}], None, id="nothing but gaps"),
-        pytest.param([{"scores_a": [1]}], None, id="another number of claims"),
-        pytest.param([{"labels_a": ["E", "N"]}], None, id="no numbers"),
-        pytest.param([{"scores_b": [1, -1]}], None, id="the other side"),
-    ],
-)
-def test_scores_of_claims_are_found(
-    components: list[dict[str, object] | None], expected: list[float | None] | None
-) -> None:
-    assert claim_scores(components, "a", 2) == expected
 
 
 def scores(values: list[float]) -> pl.DataFrame:
@@ -157,30 +124,6 @@ def test_histogram_holds_every_value(
     assert isinstance(histogram, Histogram)
     assert sum(histogram.counts) == len(values)
     assert (histogram.low, histogram.high) == pytest.approx(expected)
-
-
-def test_blocks_are_full_and_in_the_input_order(made_up: MakeUp) -> None:
-    tables = made_up(230)
-    listed = RecordIndex(["caspr", "ds", "bs-inverse"])
-    blocks = list(detail_blocks(tables, listed))
-    assert [len(block.texts) for block in blocks] == [BLOCK_RECORDS, BLOCK_RECORDS, 30]
-    assert [len(block.more) for block in blocks] == [BLOCK_RECORDS, BLOCK_RECORDS, 30]
-    assert listed.ids == [f"hotel-{number:04d}" for number in range(230)]
-    assert [len(values) for values in listed.values] == [230, 230, 230]
-
-
-def test_chunks_after_the_cap_are_not_read(made_up: MakeUp) -> None:
-    tables = made_up(200)
-    read = []
-
-    def counted() -> object:
-        for chunk in tables.chunks():
-            read.append(chunk.records.height)
-            yield chunk
-
-    capped = made_up(200, chunks=counted, max_details=64)
-    assert sum(len(block.texts) for block in detail_blocks(capped, RecordIndex([]))) == 64
-    assert read == [64]
 
 
 def test_own_columns_are_there_to_draw_and_to_group_by() -> None:
@@ -241,22 +184,6 @@ def test_the_overview_says_what_the_scores_say(made_up: MakeUp) -> None:
         assert sum(found.histogram.counts) == values.len()
 
 
-def test_a_small_group_has_a_mean_and_no_interval(made_up: MakeUp) -> None:
-    for n, known in ((12, False), (15, True)):
-        (found,) = group_tables(made_up(n), ["ds"])
-        rows = found.metrics["ds"]
-        assert [row.n for row in rows] == [n // 3] * 3
-        assert [row.half_width is not None for row in rows] == [known] * 3
-
-
-def test_a_metric_without_one_score_a_record_is_in_no_group(made_up: MakeUp) -> None:
-    tables = made_up(90)
-    few = tables.scores.filter(pl.col("metric") != "ds", id="hotel-0001").select("id", "metric")
-    few = tables.scores.join(few, on=("id", "metric"), how="anti")
-    (found,) = group_tables(dataclasses.replace(tables, scores=few), ["caspr", "ds", "bs-inverse"])
-    assert {name for name, rows in found.metrics.items() if rows} == {"ds"}
-
-
 def test_columns_that_do_not_group_make_no_table(made_up: MakeUp) -> None:
     records = pl.DataFrame(
         {
@@ -269,13 +196,3 @@ def test_columns_that_do_not_group_make_no_table(made_up: MakeUp) -> None:
     )
     assert group_tables(made_up(2, records=records), ["ds"]) == []
     assert group_tables(made_up(2, records=None), ["ds"]) == []
-
-
-def test_the_scores_of_some_records_lie_together() -> None:
-    ids = [name for name in "abc" for _ in range(2)]
-    scores = pl.DataFrame({"id": ids, "value": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}).lazy()
-    found = scores_of_records(scores, 2, 4, pl.Series(["b", "c"]))
-    assert found is not None
-    assert found["value"].to_list() == [3.0, 4.0, 5.0, 6.0]
-    assert scores_of_records(scores, 2, 4, pl.Series(["c", "b"])) is None
-    assert scores_of_records(scores, 4, 4, pl.Series(["c", "d"])) is None

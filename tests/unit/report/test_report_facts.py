@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +18,6 @@ from claimscore.metrics.base import ChunkTables
 from claimscore.metrics.fact_similarity import FACTSIM
 from claimscore.report import DetailChunk, ReportTables
 from claimscore.report.matrices import (
-    MAX_CELLS,
     BlockMatrices,
     FactMatrices,
     SizeLimit,
@@ -39,16 +37,6 @@ def frames(matrices: dict[str, Sequence[Sequence[float]]]) -> tuple[pl.DataFrame
     return schemas.FACTS.frame(facts), schemas.SIMILARITIES.frame(cells)
 
 
-def test_a_record_has_its_facts_and_similarities() -> None:
-    facts, cells = frames({"w": [[1.0]], "x": [[0.9, 0.8], [-0.4, 0.69]]})
-    found = FactMatrices(facts, cells.reverse()).of("x", SizeLimit())
-    assert found is not None
-    assert found["source"] == ["s 0", "s 1"]
-    assert decode(found["cells"]) == [900, 800, 0, 690]
-    assert (found["missing"], found["unsupported"]) == ([1], [])
-    assert FactMatrices(facts, cells).of("other", SizeLimit()) is None
-
-
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_missing_and_unsupported_are_those_of_the_metric(data: Any) -> None:
@@ -66,45 +54,6 @@ def test_missing_and_unsupported_are_those_of_the_metric(data: Any) -> None:
     assert (
         np.abs(np.array(decode(found["cells"])) / 1000 - np.clip(matrix, 0, 1).ravel()).max() < 1e-3
     )
-
-
-@pytest.mark.parametrize(
-    "cells",
-    [
-        pytest.param([], id="none at all"),
-        pytest.param([[0.5, 0.5]], id="not of every fact"),
-        pytest.param([[0.5, 0.5], [float("nan"), 0.1]], id="not a number"),
-    ],
-)
-def test_facts_without_a_whole_matrix_are_listed_alone(cells: list[list[float]]) -> None:
-    facts = schemas.FACTS.frame(fact_rows("x", 2, 2))
-    similarities = schemas.SIMILARITIES.frame(fact_cells("x", cells))
-    found = FactMatrices(facts, similarities).of("x", SizeLimit())
-    assert found is not None
-    assert found["source"] == ["s 0", "s 1"]
-    assert "missing" not in found
-    assert "cells" not in found
-
-
-def test_too_many_cells_leave_the_lists() -> None:
-    facts, cells = frames({"x": [[0.5] * 101] * 100})
-    found = FactMatrices(facts, cells).of("x", SizeLimit())
-    assert found is not None
-    assert found["left_out"] == "size"
-    assert found["missing"] == list(range(100))
-    assert "cells" not in found
-    assert MAX_CELLS < 101 * 100
-
-
-def test_a_full_page_says_so() -> None:
-    facts, cells = frames({"x": [[0.5, 0.5]]})
-    matrices = FactMatrices(facts, cells)
-    size = len("s 0" + "z 0" + "z 1")
-    room = SizeLimit(size + 3)
-    found = matrices.of("x", room)
-    assert found is not None
-    assert (found["left_out"], found["missing"], room.left) == ("page", [0], 3)
-    assert matrices.of("x", room) == {"size": [1, 2], "left_out": "page"}
 
 
 def verdicts(rows: int, columns: int) -> list[list[tuple[float, float, float]]]:
@@ -138,24 +87,6 @@ def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
     assert len(found["blocks"]["summary.sentence"]) == 2
 
 
-def test_blocks_that_no_longer_fit_are_not_guessed() -> None:
-    rows = block_rows("x", verdicts(2, 1), ("sentence", "stanza"))
-    found = BlockMatrices(schemas.BLOCK_NLI.frame(rows)).of(RECORD, SizeLimit())
-    assert found["blocks"] == {}
-    assert found["matrices"][0]["size"] == [2, 1]
-
-
-def test_a_full_page_has_no_more_block_matrices() -> None:
-    blocks = BlockMatrices(schemas.BLOCK_NLI.frame(block_rows("x", verdicts(3, 2))))
-    (matrix,) = blocks.of(RECORD, SizeLimit(10))["matrices"]
-    assert matrix == {
-        "rows": "source.sentence",
-        "columns": "summary.sentence",
-        "size": [3, 2],
-        "left_out": "page",
-    }
-
-
 def test_support_of_one_way_of_reading_is_shown_while_there_is_room() -> None:
     rows = [
         *support_rows("x", [[0.9, 0.1]], read="window"),
@@ -187,15 +118,6 @@ def with_facts(tables: ReportTables, components: dict[str, object]) -> ReportTab
     return dataclasses.replace(
         tables, scores=schemas.SCORES.frame(rows), metrics=(), chunks=lambda: [found]
     )
-
-
-def test_components_do_not_repeat_the_facts(made_up: MakeUp) -> None:
-    tables = with_facts(made_up(3), {"coverage": 0.5, "missing": ["a b"], "matches_source": []})
-    listed = RecordIndex(["factsim", "mine"])
-    ((_, (first, *_)),) = detail_blocks(tables, listed)
-    assert first["components"][0] == {"coverage": 0.5}
-    assert first["components"][1]["missing"] == ["a b"]
-    assert first["facts"]["missing"] == [1]
 
 
 def test_the_cap_holds_for_all_records_together(made_up: MakeUp) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 import claimscore.report
@@ -114,31 +113,12 @@ def test_nulls_are_counted_and_shown_with_their_reason(made_up: MakeUp, tmp_path
     ]
 
 
-def test_not_a_number_is_null_with_a_reason(made_up: MakeUp, tmp_path: Path) -> None:
-    tables = made_up(3)
-    value = pl.Series([float("nan"), float("inf"), 10.0] + [1.0] * 6)
-    page, _ = read(
-        dataclasses.replace(tables, scores=tables.scores.with_columns(value.alias("value"))),
-        tmp_path,
-    )
-    assert page.details()[0]["reasons"] == ["not a finite number", "not a finite number", None]
-
-
 def test_empty_run_is_a_page_that_says_so(made_up: MakeUp, tmp_path: Path) -> None:
     page, _ = read(made_up(0, metrics=()), tmp_path)
     for words in ("no scores", "no records", "Nothing failed", "0 records"):
         assert words in page.text
     assert page.details() == []
     assert page.index["ids"] == []
-
-
-def test_metric_without_a_value_has_a_dash(made_up: MakeUp, tmp_path: Path) -> None:
-    tables = made_up(2)
-    scores = tables.scores.with_columns(value=pl.lit(None, pl.Float64), reason=pl.lit("why: me"))
-    page, _ = read(dataclasses.replace(tables, scores=scores), tmp_path)
-    assert "– – 0 2" in page.text
-    assert "No values to show." in page.text
-    assert "caspr 2 why ds 2 why" in page.text
 
 
 @pytest.mark.parametrize(

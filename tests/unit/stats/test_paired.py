@@ -100,11 +100,6 @@ def test_few_changes_among_many_records_are_resampled(n_changed: int):
     assert sparse.p_value == pytest.approx(drawn.p_value, abs=0.05)
 
 
-def test_many_equal_differences_have_no_width():
-    d = np.full(MOST_RESAMPLED + 1, 0.5)
-    assert paired_interval(d, samples=999, seed=0) == (0.5, 0.5, pytest.approx(2e-3, rel=0.02))
-
-
 def test_a_planted_difference_is_found():
     generator = np.random.default_rng(2)
     a = generator.normal(60, 10, 300)
@@ -141,8 +136,7 @@ def test_wilcoxon_and_rank_biserial_by_hand():
 
 def test_d_z_by_hand():
     assert cohens_d_z(np.array([0.0, 2.0, 4.0])) == pytest.approx(1.0)
-    assert cohens_d_z(np.array([3.0, 3.0, 3.0])) is None
-    assert cohens_d_z(np.array([3.0])) is None
+    assert cohens_d_z(np.array([3.0, 3.0, 3.0])) is cohens_d_z(np.array([3.0])) is None
 
 
 def test_holm_by_hand():
@@ -156,12 +150,6 @@ def test_one_record_has_a_difference_and_no_interval():
     assert (found.n, found.mean, found.low, found.p_bootstrap) == (1, 2.0, None, None)
     assert found.reason == f"fewer than {MIN_VALUES} records: no interval"
     assert verdict(found, None) == "too few"
-
-
-def test_no_record_has_no_number():
-    found = paired_difference(np.array([]), np.array([]), samples=50, seed=0)
-    assert (found.n, found.mean, found.mean_a) == (0, None, None)
-    assert found.reason == "no record has a score in both"
 
 
 @given(VALUES)
