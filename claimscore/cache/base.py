@@ -11,10 +11,6 @@ from claimscore.cache.entry import Entry
 class Cache(Protocol):
     """Answers by request key. Implementations may be used from several threads."""
 
-    @property
-    def read_only(self) -> bool:
-        """Whether new answers cannot be kept."""
-
     def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
         """The entries that are there; missing and damaged ones are left out."""
 
@@ -33,8 +29,6 @@ class Cache(Protocol):
 
 class MemoryCache:
     """A cache that ends with the process: for tests."""
-
-    read_only = False
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}

@@ -94,40 +94,26 @@ class StoredRow(NamedTuple):
 class Database:
     """One database file, as long as it lies where it was opened.
 
-    One that cannot be written can be read all the same. Raises errors of SQLite for a damaged
-    file, `ConfigError` for one that is no cache of this version of claimscore.
+    Raises errors of SQLite for a damaged file, `ConfigError` for one that is no cache of this
+    version of claimscore.
     """
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
         self._path, self._busy_timeout_s = path, busy_timeout_s
         self._reading, self._making = threading.Lock(), threading.Lock()
         self._writer: Any = None
-        self.leaves_log_unread = False
+        # not "ro": the last to close would leave its help files there
+        self._reader = _connect(path, "rw", busy_timeout_s)
         try:
-            # with "ro" the last to close would leave its help files there
-            self._reader = self._open_reader("rw" if can_write(path) else "ro")
-        except sqlite3.OperationalError:
-            if can_write(path):
-                raise
-            # SQLite reads a file whose help files it cannot make only as one that never changes.
-            log = path.with_name(f"{path.name}-wal")
-            self.leaves_log_unread = log.exists() and log.stat().st_size > 0
-            self._reader = self._open_reader("ro&immutable=1")
-        self._identity = _identity(path)
-
-    def _open_reader(self, mode: str) -> sqlite3.Connection:
-        """A read-only connection to the database, which diskcache makes where it is not whole."""
-        connection = _connect(self._path, mode, self._busy_timeout_s)
-        try:
-            connection.execute("PRAGMA query_only = 1")
+            self._reader.execute("PRAGMA query_only = 1")
             for switch in ("cache_size", "cell_size_check"):
-                connection.execute(f"PRAGMA {switch} = {_SETTINGS[f'sqlite_{switch}']}")
-            if not _is_whole(connection, self._path) and can_write(self._path):
+                self._reader.execute(f"PRAGMA {switch} = {_SETTINGS[f'sqlite_{switch}']}")
+            if not _is_whole(self._reader, path):
                 self._open_writer()
         except BaseException:
-            connection.close()
+            self._reader.close()
             raise
-        return connection
+        self._identity = _identity(path)
 
     def _open_writer(self) -> Any:
         """diskcache's cache, which has a connection for each thread."""

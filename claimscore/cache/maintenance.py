@@ -121,7 +121,7 @@ def prune(
     """
     entries = n_bytes = 0
     before = (time.time() if now is None else now) - older_than_s
-    with cache.inspected(writing=not dry_run) as database:
+    with cache.inspected() as database:
         for rows in database.walk(before, remove=not dry_run):
             entries += len(rows)
             n_bytes += sum(len(row.value) for row in rows if isinstance(row.value, bytes))

@@ -27,7 +27,7 @@ from claimscore.cache.database import (
 )
 from claimscore.cache.entry import Entry, damage_of, decode_entry, encode_entry
 from claimscore.cache.in_flight_locks import InFlightLocks
-from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.file_lock import FileLock
 
 T = TypeVar("T")
@@ -46,8 +46,8 @@ class DiskCache:
     A kill at any moment loses nothing that `put_many` returned for (SQLite's WAL); a power cut may
     lose the last commits, never earlier ones. A damaged database is set aside, at opening or in
     use, and a new one takes over the rows that SQLite can still read (`recoveries` and `notices`
-    say so; `on_notice` hears of it at once, in the thread where it happens). In a folder that
-    cannot be written (`read_only`) stored answers are read and `put_many` refuses.
+    say so; `on_notice` hears of it at once, in the thread where it happens). A folder that cannot
+    be written is refused.
     """
 
     def __init__(
@@ -65,15 +65,9 @@ class DiskCache:
         self._has_told_damage = False
         self._path = folder.absolute() / DATABASE
         self._replacing = threading.Lock()
-        self._is_read_only = self._path.exists() and not can_write(self._path)
-        with self._explained(writing=False):
+        with self._explained():
             self._database = self._open()
         self._in_flight = InFlightLocks(self._path.with_name(f"{DATABASE}.in-flight"))
-
-    @property
-    def read_only(self) -> bool:
-        """Whether new answers cannot be kept here."""
-        return self._is_read_only
 
     @classmethod
     def is_in(cls, folder: Path) -> bool:
@@ -98,8 +92,7 @@ class DiskCache:
 
     def put_rows(self, rows: Sequence[NewRow]) -> None:
         """The same for encoded entries that were bought earlier."""
-        self._refuse_read_only()
-        self._use(lambda database: database.put(rows), writing=True)
+        self._use(lambda database: database.put(rows))
 
     def try_lock(self, key: str) -> bool:
         return self._in_flight.try_lock(key)
@@ -119,29 +112,20 @@ class DiskCache:
         paths = self.folder.glob("*damaged-*[0-9]")
         return [path.name for path in sorted(paths, key=lambda path: (len(path.name), path.name))]
 
-    def _refuse_read_only(self) -> None:
-        if self.read_only:
-            raise ConfigError(
-                f"{self.folder}: new answers cannot be kept, the cache cannot be written; make "
-                "folder and files writable for you, or name another folder with --cache-dir"
-            )
-
     @contextlib.contextmanager
-    def inspected(self, *, writing: bool = False) -> Iterator[Database]:
+    def inspected(self) -> Iterator[Database]:
         """The database as it is: damage is an error that says so, and nothing is replaced."""
-        if writing:
-            self._refuse_read_only()
-        with self._explained(writing=writing):
+        with self._explained():
             yield self._database
 
     def recover(self, why: str) -> None:
         """Set the database aside and take over the rows that SQLite can read."""
-        with self._explained(writing=True):
+        with self._explained():
             self._replace(self._database, why)
 
     # -- one database after the other
 
-    def _use(self, work: Callable[[Database], T], *, writing: bool = False) -> T:
+    def _use(self, work: Callable[[Database], T]) -> T:
         """The result of `work` on the database that is in place after it.
 
         A database that was set aside meanwhile may have taken rows in vain: `work` is done again.
@@ -154,11 +138,11 @@ class DiskCache:
                     return found
             except (OSError, sqlite3.Error) as exc:
                 if n_left == 0 or not is_damage(exc, self._path):
-                    raise self._translate_error(exc, writing=writing) from exc
+                    raise self._translate_error(exc, StoppedEarly) from exc
                 # other errors may be bugs of ours: opening looks at the file by itself
                 certain = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY)
                 why = str(exc) if sqlite_code(exc) in certain else None
-            with self._explained(writing=writing):
+            with self._explained():
                 self._replace(database, why)
         raise StoppedEarly(f"{self.folder}: the cache is replaced again and again; look into it")
 
@@ -170,18 +154,16 @@ class DiskCache:
         with self._replacing:
             if self._database is not database:
                 return
-            if self.read_only:
-                raise ConfigError(
-                    f"{self.folder}: {DATABASE} is damaged or was replaced, and cannot be written; "
-                    "name another folder with --cache-dir"
-                )
             self._database = self._open(database, why)
             database.close()
 
     def _open(self, damaged: Database | None = None, why: str | None = None) -> Database:
         """The database in the folder: made if there is none, replaced if it is damaged."""
-        if self.read_only:
-            return self._open_read_only()
+        if self._path.exists() and not can_write(self._path):
+            raise ConfigError(
+                f"{self.folder}: the cache cannot be written; make folder and files writable for "
+                "you, or copy the folder and name the copy with --cache-dir"
+            )
         _make_private(self.folder)
         with self._only_process() as lock:
             was_used = os.fstat(lock.descriptor).st_size > 0
@@ -201,15 +183,6 @@ class DiskCache:
             if not was_used:
                 os.write(lock.descriptor, b"1\n")  # from now on an empty database is damage
             return database
-
-    def _open_read_only(self) -> Database:
-        database = Database(self._path, self._busy_timeout_s)
-        unread = " (but for those of an unfinished run)" if database.leaves_log_unread else ""
-        self._notice(
-            f"{self.folder}: the cache cannot be written; stored answers are used{unread}, new "
-            "ones cannot be kept"
-        )
-        return database
 
     @contextlib.contextmanager
     def _only_process(self) -> Iterator[FileLock]:
@@ -312,14 +285,16 @@ class DiskCache:
             )
 
     @contextlib.contextmanager
-    def _explained(self, *, writing: bool) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         """Errors of files and SQLite as ours."""
         try:
             yield
         except (OSError, sqlite3.Error) as exc:
-            raise self._translate_error(exc, writing=writing) from exc
+            raise self._translate_error(exc) from exc
 
-    def _translate_error(self, error: BaseException, *, writing: bool) -> Exception:
+    def _translate_error(
+        self, error: BaseException, kind: type[ClaimscoreError] = ConfigError
+    ) -> Exception:
         """The error as one of ours, in a line with the folder and what to do."""
         code = sqlite_code(error)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
@@ -328,19 +303,14 @@ class DiskCache:
                 f"{self._busy_timeout_s:g} s; see what it is doing"
             )
         why = reason(error) if isinstance(error, OSError) else str(error)
-        is_full = code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in _DISK_FULL
-        if writing or is_full:
-            return StoppedEarly(
-                f"{self.folder}: answers cannot be kept ({why}); "
-                + ("make room there" if is_full else "see that the folder is there and writable")
-            )
+        if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in _DISK_FULL:
+            return StoppedEarly(f"{self.folder}: answers cannot be kept ({why}); make room there")
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            where = "in a copy of it, as it cannot be written" if self.read_only else "there"
             return ConfigError(
                 f"{self.folder}: the cache is damaged ({why}); `claimscore cache verify --repair` "
-                f"saves what can be read {where}"
+                "saves what can be read"
             )
-        return ConfigError(
+        return kind(
             f"{self.folder}: the cache cannot be used ({why}); make the folder readable and "
             "writable for you, or name another one with --cache-dir"
         )

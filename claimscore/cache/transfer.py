@@ -16,26 +16,20 @@ import contextlib
 import gzip
 import itertools
 import json
-import os
 import re
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
-from claimscore.atomic import atomic_file, os_errors
 from claimscore.cache.database import STEP, NewRow, StoredRow
 from claimscore.cache.entry import damage_of
 from claimscore.cache.store import DiskCache, damage_of_row, time_s
 from claimscore.errors import ConfigError
-from claimscore.storage import is_remote, open_file
+from claimscore.storage import LocalStorage, Storage, is_remote, open_file
 from claimscore.types import JSON
-
-if TYPE_CHECKING:
-    from claimscore.storage.objects import ObjectStorage
 
 #: Of the file's form, not of the program.
 FILE_VERSION = 1
@@ -97,48 +91,46 @@ def export_answers(cache: DiskCache, target: Path | str) -> Exported:
     The file appears whole, or not at all. The address of an object store is a `target` too: the
     file is made in the system's folder for temporary files and sent from there.
     """
-    if not is_remote(target):
-        return _export(cache, Path(target))
-    folder, name = _object(str(target))
-    if not folder.writable:
+    storage, name = _file(target)
+    if not storage.writable:
         raise ConfigError(f"{target}: a web server's files can only be read")
-    with tempfile.TemporaryDirectory(prefix="claimscore-") as scratch:
-        path = Path(scratch, name.rpartition("/")[2])
-        found = _export(cache, path)
-        folder.upload(name, path)
-    return found
-
-
-def _object(address: str) -> tuple[ObjectStorage, str]:
-    folder, name = open_file(address)
-    if not name:
-        raise ConfigError(f"{address}: this is not a file; name one in it")
-    return folder, name
-
-
-def _export(cache: DiskCache, path: Path) -> Exported:
     entries = damaged = 0
-    with cache.inspected() as database, atomic_file(path) as target:
-        os.fchmod(target.fileno(), 0o600)
-        with _packed(target, path) as stream:
-            stream.write(_json_line({"claimscore": _KIND, "version": FILE_VERSION}))
-            for row in itertools.chain.from_iterable(database.walk()):
-                if damage_of_row(row) is None:
-                    stream.write(_exported_line(row))
-                    entries += 1
-                else:
-                    damaged += 1
-            stream.write(_json_line({"entries": entries}))
+    with (
+        cache.inspected() as database,
+        storage.writing(name) as path,
+        _packed(path, name) as stream,
+    ):
+        stream.write(_json_line({"claimscore": _KIND, "version": FILE_VERSION}))
+        for row in itertools.chain.from_iterable(database.walk()):
+            if damage_of_row(row) is None:
+                stream.write(_exported_line(row))
+                entries += 1
+            else:
+                damaged += 1
+        stream.write(_json_line({"entries": entries}))
     return Exported(entries, damaged)
 
 
+def _file(where: Path | str) -> tuple[Storage, str]:
+    """The storage of a file, and its name there."""
+    path = Path(where)
+    found: tuple[Storage, str] = (
+        open_file(str(where)) if is_remote(where) else (LocalStorage(path.parent), path.name)
+    )
+    if found[1] in ("", ".."):
+        raise ConfigError(f"{where}: this is not a file; name one in it")
+    return found
+
+
 @contextlib.contextmanager
-def _packed(target: BinaryIO, path: Path) -> Iterator[IO[bytes]]:
-    """A stream that gzips where the name says so; no name, no time in it."""
-    if path.suffix != ".gz":
-        yield target
-    else:
-        with gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0) as stream:
+def _packed(path: Path, name: str) -> Iterator[IO[bytes]]:
+    """A private file, gzipped where the name says so; no name, no time in it."""
+    path.touch(0o600, exist_ok=False)
+    with path.open("wb") as file:
+        if not name.endswith(".gz"):
+            yield file
+            return
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as stream:
             yield cast("IO[bytes]", stream)
 
 
@@ -193,21 +185,13 @@ def import_answers(
     return Imported(added, there, n_refused, cut_off)
 
 
-@contextlib.contextmanager
-def _opened(source: Path | str) -> Iterator[BufferedReader]:
+def _opened(source: Path | str) -> BufferedReader:
     """A file, or an object of a store, read a few MiB at a time."""
-    if not is_remote(source):
-        path = Path(source)
-        with os_errors(path), path.open("rb") as stream:
-            yield stream
-        return
-    folder, name = _object(str(source))
+    storage, name = _file(source)
     try:
-        remote = cast("BufferedReader", folder.open(name))
+        return cast("BufferedReader", storage.open(name))
     except FileNotFoundError:
-        raise ConfigError(f"{source}: there is no such file{folder.suggestion(name)}") from None
-    with remote:
-        yield remote
+        raise ConfigError(f"{source}: there is no such file{storage.suggestion(name)}") from None
 
 
 @contextlib.contextmanager

@@ -38,6 +38,9 @@ class Storage(Protocol):
         old one (a disk) or raises `ConfigError` (an object store).
         """
 
+    def suggestion(self, name: str) -> str:
+        """A hint to put behind `there is no such file`; empty without one."""
+
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
 

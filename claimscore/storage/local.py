@@ -49,6 +49,9 @@ class LocalStorage:
             with os_errors(path):
                 raise
 
+    def suggestion(self, name: str) -> str:
+        return " (it is a folder)" if self.address(name).is_dir() else ""
+
     def exists(self, name: str) -> bool:
         path = self.address(checked(name))
         with os_errors(path):

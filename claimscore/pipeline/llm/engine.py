@@ -20,7 +20,7 @@ from claimscore.cache.base import Cache
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_keys
 from claimscore.config import FailureLimit
-from claimscore.errors import ConfigError, RejectedError, StoppedEarly, TransientError
+from claimscore.errors import RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher, OnEvent, ignore_event
 from claimscore.pipeline.llm.providers.base import (
@@ -450,11 +450,6 @@ class _Call(Generic[T]):
         from claimscore.retry import Backoff
 
         engine, request, key = self._engine, question.request, question.key
-        if engine._cache.read_only:
-            raise ConfigError(
-                "an answer is missing, and the cache can only be read, so it could not be "
-                "kept; make it writable for you, or name another folder with --cache-dir"
-            )
         attempts, backoff = Attempts(engine._max_attempts), Backoff()
         while True:
             with await engine._dispatcher.slot(request, attempts) as slot:

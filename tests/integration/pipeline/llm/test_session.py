@@ -10,9 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig
-from claimscore.errors import AuthenticationError, BudgetError, ConfigError, UnknownModelError
+from claimscore.errors import AuthenticationError, BudgetError, UnknownModelError
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
@@ -53,20 +52,6 @@ async def test_the_cap_reserves_a_longer_answer_before_it_is_sent(tmp_path: Path
             ):
                 await asked(llm, 1, tmp_path / "cache", ledger=ledger)
             assert [body["max_tokens"] for body in server.bodies] == [256, 512]
-
-
-async def test_a_cache_that_can_only_be_read_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is missing would be paid for and lost, so it is not sent."""
-    with FakeServer(answer=text_answer("yes")) as server:
-        llm = config(server)
-        await asked(llm, 3, tmp_path / "cache")
-        monkeypatch.setattr(DiskCache, "read_only", True, raising=False)
-        await asked(llm, 3, tmp_path / "cache")
-        with pytest.raises(ConfigError, match="can only be read"):
-            await asked(llm, 4, tmp_path / "cache")
-        assert server.n_requests == 3
 
 
 async def test_how_a_server_wants_to_be_asked_is_remembered(tmp_path: Path) -> None:
