@@ -14,7 +14,6 @@ from claimscore.types import Completion, TokenLogprob, Usage
 from tests.fake_server import Body, FakeServer
 from tests.support.command_line import Command
 
-EXAMPLES = Path("examples/products.jsonl").resolve()
 CLEAN, BIG, WARM = "The room is clean.", "The room is big.", "The pool is warm."
 SOURCE = f"{CLEAN} Guests say that the pool is cold. {BIG}"
 RECORDS = [
@@ -213,39 +212,3 @@ def test_a_folder_takes_one_verifier(tmp_path: Path, cli: Command) -> None:
         n_asked = len(server.bodies)
         cli("score", tmp_path / "run", "--metrics", "source-coverage")
         assert len(server.bodies) == n_asked, "verdicts that are there are read"
-
-
-def test_a_small_models_evidence_is_checked(tmp_path: Path, cli: Command) -> None:
-    """Answers of SmolLM2-135M, recorded with its log-probabilities: of 18 verdicts 3 quoted what is
-    not in the source, and were changed when asked again."""
-    said = json.loads(Path(__file__).with_name("recorded_verdicts.json").read_text("utf-8"))
-    recorded = {f"Source:\n{item['source']}\n\nClaim: {item['claim']}": item for item in said}
-
-    async def answer(body: Body) -> Completion:
-        found = recorded[body["messages"][1]["content"]]["answers"][len(body["messages"]) > 2]
-        tokens = tuple(TokenLogprob(t, p, tuple(map(tuple, top))) for t, p, top in found["tokens"])
-        return Completion(found["text"], "smollm2-135m-instruct", "stop", Usage(), None, tokens)
-
-    records = [json.loads(line) for line in EXAMPLES.read_text("utf-8").splitlines()]
-    lines = (json.dumps({"source": " ".join(row.pop("sources")), **row}) for row in records)
-    (tmp_path / "in.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    with FakeServer(answer=answer) as server:
-        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
-        call = ("run", tmp_path / "in.jsonl", "--out", tmp_path / "run", "--units", "sentences")
-        chosen = ("--metrics", "faithfulness,claim-recall", "--max-outage-s", "5")
-        summary = cli(*call, *llm, *chosen, "--json").json()
-        assert len(server.bodies) == 18 + 3
-    assert summary["claim_checks"]["found"] == {"evidence_again": 3, "evidence_dropped": 0}
-    rows = table(tmp_path / "run")
-    found = rows.filter(verdict="supported").sort("id").select("id", "claim", "evidence").rows()
-    assert found == [
-        ("kettle-1", "A fast kettle with a cool handle that is easy to clean.", "Boils"),
-        ("kettle-2", "Buyers love the quiet motor.", "Boils fast and the handle stays cool"),
-        ("radio-2", "The sound is clear.", "The sound is clear"),
-    ]
-    assert rows["verdict"].value_counts().sort("count").rows() == [
-        ("supported", 3),
-        ("unmentioned", 15),
-    ]
-    # its server answers by a grammar, and has two verdicts among the likeliest tokens once
-    assert rows["probability"].is_between(0, 1, closed="none").sum() == 1

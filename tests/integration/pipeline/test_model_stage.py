@@ -7,9 +7,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,15 +18,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from claimscore.cli import main
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline import model_stage
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.chunks import CHUNK_RECORDS, ChunkTodo, find_todo
+from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.model_stage import LocalModels, ModelStage, WorkerLostError
+from claimscore.pipeline.model_stage import LocalModels, WorkerLostError
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
@@ -38,8 +34,6 @@ from claimscore.runs import RunDirectory
 from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer
 from tests.fake_server.server import builtin_answer
-from tests.support.children import killed_at_last
-from tests.support.tiny_models import save_tiny_nli
 
 N_CHUNKS = 12
 #: Pairs a batch of the fake.
@@ -355,76 +349,3 @@ def test_threads_of_one_worker_share_its_models(tmp_path: Path) -> None:
     with stages(tmp_path / "run", [Worker({"nli": model}, "cpu", 2)]) as (work, directory):
         run_blocking(work.run)
         assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS
-
-
-@pytest.mark.parametrize("most", [1, 5, N_CHUNKS])
-def test_so_many_chunks_may_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    """While the models are at their first chunk."""
-    monkeypatch.setattr(model_stage, "QUEUED_CHUNKS", most)
-    expected = min(N_CHUNKS, 1 + most)
-    put: list[int] = []
-
-    enter = ModelStage.put
-
-    async def counted(stage: ModelStage, item: ChunkTodo) -> None:
-        await enter(stage, item)
-        put.append(item.chunk)
-
-    monkeypatch.setattr(ModelStage, "put", counted)
-
-    def look() -> None:
-        if model.n_calls == 1:
-            deadline = time.monotonic() + 20
-            while len(put) < expected and time.monotonic() < deadline:
-                time.sleep(0.01)
-            time.sleep(0.1)
-            assert len(put) == expected
-
-    model = Chunkwise(look)
-    with stages(tmp_path / "run", [Worker({"nli": model})]) as (work, directory):
-        run_blocking(work.run)
-        assert directory.steps_done("nli-a-b") == N_CHUNKS
-
-
-def test_a_real_model_on_two_workers_that_were_interrupted(tmp_path: Path) -> None:
-    """Ctrl-C: exit 75 and one line; then to the end: the bytes of one worker left alone."""
-    model = save_tiny_nli(tmp_path / "tiny")
-    n_chunks = 5
-    texts = {
-        "summary_a": "Room {0} has 2 beds and it is warm. Room {0} has 3 windows and it is warm.",
-        "summary_b": "Room {0} is big and bed 0 is old. Room {0} is big and bed 1 is old.",
-    }
-    rows = [
-        {"id": str(n), **{side: text.format(n) for side, text in texts.items()}}
-        for n in range(n_chunks * CHUNK_RECORDS)
-    ]
-    records = tmp_path / "records.jsonl"
-    records.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def arguments(out: Path, device: str) -> list[str]:
-        return [
-            *("run", str(records), "--out", str(out), "--metrics", "caspr", "--quiet"),
-            *("--units", "sentences", "--nli", str(model), "--device", device),
-            *("--no-model-store", "--dtype", "float32"),
-        ]
-
-    out = tmp_path / "run"
-    command = [sys.executable, "-m", "claimscore", *arguments(out, "cpu,cpu")]
-    with killed_at_last(subprocess.Popen(command, stderr=subprocess.PIPE)) as process:
-        deadline = time.monotonic() + 60
-        while not list(out.glob("nli/*.parquet")):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 75, stderr
-    assert b"Traceback" not in stderr
-    assert len(list(out.glob("nli/*.parquet"))) < n_chunks
-    assert main(arguments(out, "cpu,cpu")) == 0
-    assert main(arguments(tmp_path / "alone", "cpu")) == 0
-    same = (out / "scores.parquet").read_bytes()
-    assert same == (tmp_path / "alone" / "scores.parquet").read_bytes()
-    assert nli_of(out).equals(nli_of(tmp_path / "alone"))

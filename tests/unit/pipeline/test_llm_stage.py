@@ -74,14 +74,6 @@ def shuffled(answers: list[dict[str, Any]], order: list[int]) -> list[dict[str, 
     return [item | {"claims": answers[n]["claims"]} for item, n in zip(answers, order, strict=True)]
 
 
-def test_rows_carry_what_made_them() -> None:
-    rows = Asked(claims).rows
-    assert rows.select("prompt", "prompt_version", "model").unique().rows() == [
-        ("decompose", "v2", "?m")
-    ]
-    assert rows["request_key"].str.len_chars().unique().to_list() == [64]
-
-
 def test_one_bad_answer_is_one_failure_row() -> None:
     one = RECORDS.filter(id="r2").with_columns(summary_b=pl.lit("It is warm. It is big."))
 

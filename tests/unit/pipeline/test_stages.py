@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -131,27 +130,6 @@ def n_claims(
 
         run_blocking(work)
         return directory.manifest.counts()["claims"]
-
-
-def test_models_are_loaded_once_the_first_requests_are_out(tmp_path: Path) -> None:
-    """Importing torch stops all other threads for seconds: no server is to wait for that. A server
-    that is slow to answer holds no model up."""
-    n_asked: list[int] = []
-    loaded = threading.Event()
-
-    async def answer(request: Request) -> Completion:
-        while not loaded.is_set():
-            await anyio.sleep(0.01)
-        return claim("It is warm.")
-
-    def load() -> None:
-        n_asked.append(len(provider.asked))
-        loaded.set()
-
-    provider = FakeProvider(answer)
-    texts = [f"House {i} is warm." for i in range(20)]
-    assert n_claims(provider, [texts], tmp_path, load) == 2 * 20
-    assert n_asked == [4]
 
 
 def claim(text: str) -> Completion:

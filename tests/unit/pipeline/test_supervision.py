@@ -92,16 +92,6 @@ def test_a_standstill_is_told_and_ended(
     assert len(run.clock.slept) <= 20 * run.clock.now / min(limits) + 1, "it looks rarely"
 
 
-@pytest.mark.parametrize("waiting_for", ["3 requests", ""])
-def test_the_message_says_how_long_and_what_for(waiting_for: str) -> None:
-    run = Run()
-    run.waiting_for = waiting_for
-    run.watch(240, 1200)
-    said = waiting_for or "nothing that is known"
-    assert run.heard[0][2] == f"nothing has happened for 240 s; waiting for: {said}"
-    assert run.heard[-1][2] == f"nothing has happened for 1,200 s; waiting for: {said}"
-
-
 class Stopped(Exception):
     """What a handler of the process raises at a signal."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -19,10 +18,8 @@ from claimscore.pipeline import encoders
 from claimscore.pipeline.encoders import THREADS, load_workers
 from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.devices import (
-    DeviceLock,
     device_lock,
     device_names,
-    device_wait_s,
     free_memory,
     is_out_of_memory,
     resolve_device,
@@ -175,79 +172,3 @@ def test_the_models_of_one_device_compute_one_at_a_time() -> None:
         done = list(threads.map(work, range(3)))
     assert most_at_work == [1]
     assert done == [list(range(40))] * 3
-
-
-def test_two_devices_compute_at_the_same_time() -> None:
-    """Each has a lock of its own, and so has a model that is loaded by itself."""
-    both = threading.Barrier(2, timeout=20)
-    with shared_device():
-        first = runner()
-    with shared_device():
-        second = runner()
-
-    def work(own: BatchRunner) -> int:
-        return len(run(own, 4, lambda places: both.wait()))
-
-    with ThreadPoolExecutor(2) as threads:
-        assert list(threads.map(work, (first, second))) == [1, 1]
-        assert list(threads.map(work, (runner(), runner()))) == [1, 1]
-
-
-def test_a_batch_is_built_while_another_thread_computes() -> None:
-    with shared_device():
-        own = runner()
-        lock = device_lock()
-    built, computed = threading.Event(), list[int]()
-
-    class Rows(WholeRows):
-        def batch(self, places: NDArray[np.int64]) -> TokenBatch:
-            built.set()
-            return super().batch(places)
-
-    def compute(places: NDArray[np.int64], batch: TokenBatch) -> None:
-        computed.append(len(batch.lengths))
-
-    def work() -> None:
-        own.run(distinct(range(4)), Rows(ragged([[1]] * 4)), compute)
-
-    thread = threading.Thread(target=work)
-    with lock:
-        thread.start()
-        assert built.wait(20)
-        assert computed == []
-    thread.join()
-    assert computed == [4]
-
-
-def test_a_budget_that_another_thread_lowered_stays_lowered() -> None:
-    """A batch that was planned before cannot raise it again."""
-    own = runner(64)
-
-    def compute(places: NDArray[np.int64]) -> None:
-        if len(places) == 64:
-            own.budget = 5  # as another thread has found out
-        if len(places) > 10:
-            raise MemoryError
-
-    assert [len(places) for places in run(own, 64, compute)] == [5] * 12 + [4]
-    assert own.budget == 5
-
-
-def test_waiting_is_counted_for_the_thread_that_waits() -> None:
-    """So that the time of a pass is work."""
-    lock, waited = DeviceLock(), []
-
-    def wait() -> None:
-        before = device_wait_s()
-        with lock:
-            pass
-        waited.append(device_wait_s() - before)
-
-    before = device_wait_s()
-    with lock:
-        thread = threading.Thread(target=wait)
-        thread.start()
-        time.sleep(0.05)
-    thread.join()
-    assert waited[0] >= 0.03
-    assert device_wait_s() - before < 0.03

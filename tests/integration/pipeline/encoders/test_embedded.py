@@ -131,21 +131,3 @@ def test_an_adapter_may_come_with_a_threshold(
     monkeypatch.setattr(embedded, "ADAPTER_PATH", tmp_path / "adapter.safetensors")
     embedded.write_adapter(tmp_path / "adapter.safetensors", content.tensors, given)
     assert nli.load(EncoderConfig(offline=True)).threshold == threshold
-
-
-@needs_backbone
-def test_toy_pairs_get_the_right_label() -> None:
-    """What a reader expects of the examples in the documentation."""
-    pairs = {
-        ("Breakfast is included.", "Breakfast is not included."): "contradiction",
-        ("Breakfast was included.", "Breakfast costs extra."): "contradiction",
-        ("The hotel is close to the beach.", "The hotel is near the beach."): "entailment",
-        ("The rooms were clean.", "The rooms were dirty."): "contradiction",
-        ("The staff was friendly.", "The pool was warm."): "neutral",
-    }
-    model, tokenizer = embedded.load_embedded_nli(offline=True)
-    premises, hypotheses = zip(*pairs, strict=True)
-    batch = tokenizer(list(premises), list(hypotheses), padding=True, return_tensors="pt")
-    with torch.inference_mode():
-        logits = model(**batch)
-    assert [model.id2label[int(i)] for i in logits.argmax(dim=1)] == list(pairs.values())

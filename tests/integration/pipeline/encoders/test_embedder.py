@@ -14,7 +14,7 @@ import torch
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.embedder import LAYOUT_FILES, PLAIN, POOLINGS, load, normalised
+from claimscore.pipeline.encoders.embedder import LAYOUT_FILES, PLAIN, POOLINGS, load
 from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from tests.support.embedded_models import needs_backbone
@@ -185,13 +185,3 @@ def test_a_broken_layout_says_what_is_wrong(
         path.write_text(content)
     with pytest.raises(ConfigError, match=message):
         load(config(tmp_path / "m"))
-
-
-def test_a_blank_text_has_no_embedding(tiny: Folders) -> None:
-    with pytest.raises(ValueError, match="text 1 is empty"):
-        load(config(tiny())).embed(["a", " \n"])
-
-
-def test_unit_length_leaves_a_zero_vector_alone() -> None:
-    found = normalised(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
-    assert found == [pytest.approx([0.6, 0.8]), [0.0, 0.0]]

@@ -22,7 +22,6 @@ from claimscore.pipeline.encoders.loading import (
     ModelFolder,
     find_model,
     folder_digest,
-    load_weights,
     resolve_dtype,
     token_limit,
 )
@@ -135,13 +134,6 @@ def test_a_repository_with_its_own_code_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be loaded: ") as caught:
         loading.load_config(found(folder))
     assert "\n" not in str(caught.value)
-
-
-def test_loading_prints_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    config = loading.load_config(found(folder))
-    config.num_hidden_layers = 1
-    load_weights(found(folder), AutoModel, config, device=CPU, dtype=torch.float32)
-    assert "".join(capfd.readouterr()) == ""
 
 
 def test_a_tokenizer_without_padding_is_refused(folder: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import load_model, ls_model
+from claimscore.pipeline.encoders import ls_model
 from claimscore.pipeline.encoders.ls_model import HEAD, SETTINGS, LinguisticHead, LSModel, load
 from claimscore.pipeline.encoders.protocols import RejectedItemsError
 from claimscore.pipeline.encoders.token_rows import TokenBatch
@@ -67,28 +66,6 @@ def test_golden_in_batches(golden_cases: list[dict], tmp_path: Path, budget: int
     assert (numbers.summary_cut > 0).tolist() == long
     assert (numbers.document_cut > 0).tolist() == long
     assert numbers.summary_tokens.tolist() == [len(c["summary_input_ids"]) for c in cases]
-
-
-def test_each_distinct_text_is_encoded_once(tiny_ls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = model_at(tiny_ls)
-    rows: list[int] = []
-    for name in ("states", "first"):
-        encode = getattr(model._backbone, name)
-
-        def counted(batch: TokenBatch, encode: Any = encode) -> object:
-            rows.append(len(batch.lengths))
-            return encode(batch)
-
-        monkeypatch.setattr(model._backbone, name, counted)
-    heard: list[int] = []
-    first = model.score(PAIRS, on_batch=heard.append)
-    assert sum(rows) == 6
-    assert heard[-1] == len(PAIRS)
-    assert heard == sorted(heard)
-    order = [3, 0, 0, 2, 1, 3]
-    again = model.score([PAIRS[i] for i in order])
-    for values, repeated in zip(first, again, strict=True):
-        np.testing.assert_allclose(repeated, values[order], atol=1e-6)
 
 
 def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,11 +136,6 @@ def test_the_revision_names_weights_and_settings(tiny_ls: Path, tmp_path: Path) 
     tensors["decoder_l.2.bias"] += 1
     save_file(tensors, again / HEAD)
     assert model_at(again).info.revision != model_at(tiny_ls).info.revision
-
-
-def test_without_a_name_there_is_no_model() -> None:
-    with pytest.raises(ConfigError, match=r"--ls-model.*claimscore train ls-score"):
-        load_model("ls_model", EncoderConfig())
 
 
 WEIGHTS = "model.safetensors"

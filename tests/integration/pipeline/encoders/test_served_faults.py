@@ -164,20 +164,6 @@ def test_another_model_at_the_address_is_noticed() -> None:
 # `on_batch` may raise: no more is sent, and nobody waits for what is under way
 
 
-def test_a_stop_between_batches(server: Tei) -> None:
-    model = classifier(server)
-    server.info["max_concurrent_requests"] = 8
-    before = len(server.sizes)
-
-    def stop(_done: int) -> None:
-        raise StoppedEarly("interrupted")
-
-    with pytest.raises(StoppedEarly):
-        model.classify([(f"{i}", "x") for i in range(4000)], on_batch=stop)
-    time.sleep(0.1)
-    assert sum(server.sizes[before:]) < 2000  # how many are on their way depends on the machine
-
-
 def test_a_stop_while_nothing_is_answered() -> None:
     """By a server that works on and on, and one that is not there."""
 

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-import torch
 
-from claimscore.config import EncoderConfig, user_state_dir
-from claimscore.pipeline.encoders import load_model, throughput
-from claimscore.pipeline.encoders.devices import device_label
-from claimscore.pipeline.encoders.protocols import ModelInfo
+from claimscore.config import user_state_dir
+from claimscore.pipeline.encoders import throughput
 from claimscore.pipeline.encoders.throughput import (
     Meter,
     Metered,
     Throughput,
     ThroughputKey,
-    calibrate,
-    estimated_tokens,
     known_throughput,
     metered,
     padded_tokens,
     save_throughput,
-    throughput_anywhere,
     throughput_file,
-    throughput_key,
     tokens_of_each,
 )
-from tests.support.tiny_models import Folders
 
-CPU = torch.device("cpu")
-INFO = ModelInfo("org/model", "abc", "float32")
 KEY = ThroughputKey("nli", "embedded", "float32", "cpu, 1 thread")
 
 
@@ -109,21 +98,6 @@ def test_what_a_model_does_not_read_is_no_work(monkeypatch: pytest.MonkeyPatch) 
     assert known_throughput(KEY) is None, "of a version that counted all of a text"
 
 
-def test_throughput_is_saved_after_a_second_and_when_it_has_doubled() -> None:
-    """Not after each call: a run has thousands."""
-    meter = Meter(KEY)
-    meter.add(100, 0.9)
-    assert known_throughput(KEY) is None
-    assert throughput_anywhere(*KEY[:3]) is None
-    meter.add(100, 0.1)
-    assert known_throughput(KEY) == Throughput(200, 1.0)
-    meter.add(1_000, 0.5)
-    assert known_throughput(KEY) == Throughput(200, 1.0)
-    meter.add(1_000, 0.5)
-    assert known_throughput(KEY) == Throughput(2_200, 2.0)
-    assert throughput_anywhere(*KEY[:3]) == Throughput(2_200, 2.0)
-
-
 def test_the_last_measurement_replaces_an_earlier_one() -> None:
     """However much work that was of: another thread count, another version, a wrong count."""
     save_throughput(KEY, Throughput(10_000_000, 100.0))
@@ -134,27 +108,3 @@ def test_the_last_measurement_replaces_an_earlier_one() -> None:
     assert known_throughput(KEY) == Throughput(10_000_000, 100.0)
     meter.add(500, 0.5)
     assert known_throughput(KEY) == Throughput(1_000, 1.0)
-
-
-@pytest.mark.parametrize("role", ["nli", "embedder", "token_encoder"])
-def test_calibrating_remembers_what_it_measured(
-    role: str, tiny: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a model of any role, which has a meter under the name by which it was asked for; the
-    texts are all different."""
-    monkeypatch.setattr(throughput, "CALIBRATION_S", 0.0)
-    path = str(tiny("bert", "nli"))
-    named: dict[str, Any] = {role: path}
-    config = EncoderConfig(device="cpu", token_layer=1, rescale_with_baseline=False, **named)
-    model: Any = load_model(role, config)
-    assert model.meter.key == (role, path, "float32", device_label("cpu"))
-    found = calibrate(model)
-    known = known_throughput(throughput_key(role, config))
-    assert known is not None
-    assert known.tokens == found.tokens > 0
-    texts = [text for pair in throughput.made_up_pairs(8, 500) for text in pair]
-    assert len(set(texts)) == len(texts)
-    if role == "nli":
-        model.meter = Meter(KEY)
-        model.classify([tuple(texts[:2])])
-        assert model.meter.total.tokens == estimated_tokens([tuple(texts[:2])])

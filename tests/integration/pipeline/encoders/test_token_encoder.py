@@ -17,7 +17,7 @@ from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_token_encoder, token_encoder
 from claimscore.pipeline.encoders.loading import folder_digest
-from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
+from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.encoders.token_encoder import (
     BatchedTokenEncoder,
     bertscore_from_embeddings,
@@ -241,12 +241,3 @@ def test_tokens_know_their_words(encoder: BatchedTokenEncoder) -> None:
     for word, piece in zip(found.words.tolist(), found.pieces, strict=True):
         of_words[word] = of_words.get(word, "") + piece
     assert list(of_words.values()) == ["Rude", "zoo", "!"]
-
-
-def test_texts_without_layers_are_named(encoder: BatchedTokenEncoder) -> None:
-    """A blank text is the caller's mistake; one that the tokenizer drops costs its record."""
-    with pytest.raises(ValueError, match="text 0 is empty"):
-        encoder.token_layers([" "], 1)
-    with pytest.raises(RejectedItemsError, match="leaves nothing") as caught:
-        encoder.token_layers(["a", "\u200b", "\u200b"], 1)
-    assert (caught.value.kind, caught.value.indices) == ("no_tokens", (1, 2))

@@ -170,17 +170,6 @@ def sentences(n: int) -> list[str]:
     return [f"{' '.join(rng.choice(words, rng.integers(1, 90)))} {i}" for i in range(n)]
 
 
-def test_known_texts_are_not_tokenised_again(tokenizer: Any, asked: list[str]) -> None:
-    known, texts = KnownTexts(tokenizer), ["", *sentences(9)]
-    known.ids(texts[:6])
-    found = known.ids(texts[::-1])
-    assert asked == [*texts[:6], *texts[:5:-1]]
-    expected = text_ids(tokenizer, texts[::-1])
-    assert found.flat.tolist() == expected.flat.tolist()
-    assert found.lengths.tolist() == expected.lengths.tolist()
-    assert len(known.ids([]).flat) == 0
-
-
 def test_what_is_known_is_bounded(tokenizer: Any, asked: list[str]) -> None:
     texts = [f"clean {i}" for i in range(40)]
     known = KnownTexts(tokenizer, most_bytes=10 * 300)
@@ -189,20 +178,6 @@ def test_what_is_known_is_bounded(tokenizer: Any, asked: list[str]) -> None:
     assert asked == texts[:9]
     assert known.ids(texts).flat.tolist() == text_ids(tokenizer, texts).flat.tolist()
     assert known._n_bytes == len(known._known) == 0
-
-
-def test_asking_what_is_cut_tokenises_nothing_again(tokenizer: Any, asked: list[str]) -> None:
-    """The store asks it of every pair that it keeps."""
-    pairs = distinct_pairs([("clean " * 30, "a"), ("a", "b")])
-    tokens = PairTokenizer(tokenizer, 16)
-    asked.clear()
-    tokens.encode(pairs)
-    assert tokens.truncates(pairs).tolist() == [True, False]
-    assert asked.count("a") == 1
-    single = TextTokenizer(tokenizer, 16)
-    single.encode(pairs.texts)
-    single._tokenizer = None
-    assert single.truncates(pairs.texts).tolist() == [True, False, False]
 
 
 def test_threads_share_a_tokenizer(tokenizer: Any) -> None:

@@ -26,8 +26,7 @@ from claimscore.pipeline.llm.ratelimit.shared import (
     SharedLimits,
     shared_scope,
 )
-from claimscore.prompts import load_prompt
-from claimscore.types import Completion, Message, OutputSchema, Request, Usage
+from claimscore.types import Completion, Message, Request, Usage
 from tests.fake_server import Body, FakeServer, builtin_answer
 from tests.support.command_line import Command
 
@@ -214,10 +213,6 @@ class TestWords:
             for part in (shown["total"], *shown["tasks"]):
                 assert part["usd"] is part["usd_range"] is part["usd_at_most"] is None
 
-    def test_standard_input_is_read(self) -> None:
-        with EXAMPLES.open("rb") as stdin:
-            assert estimate_run(run_config(Path("-")), stdin=stdin).requests == 48
-
 
 def test_a_sample_of_a_large_input_comes_near_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -333,18 +328,6 @@ class TestAnyRequests:
         assert found.requests == 200
         assert found.total.prompt_tokens.expected == pytest.approx(200 * 42)
         assert found.total.completion_tokens.expected == 200 * 7
-
-    def test_no_answer_is_expected_to_be_longer_than_it_may_be(self) -> None:
-        """`max_tokens` cuts it off; bytes are nearer to tokens than characters are."""
-        output = OutputSchema("decompose", load_prompt("decompose").schema.schema)  # type: ignore[union-attr]
-        found = self.estimate(self.requests(5, output=output, max_tokens=3))
-        assert found.total.completion_tokens == (pytest.approx(9), 15, 15)
-        (plain,) = self.requests(1)
-        chinese = dataclasses.replace(plain, messages=(Message("user", "文" * 84),))
-        tokens = [
-            self.estimate(iter([one])).total.prompt_tokens.expected for one in (plain, chinese)
-        ]
-        assert tokens == [21, 63]
 
 
 def _text(completion: Completion) -> str:

@@ -53,22 +53,6 @@ def bottleneck(found: Estimate) -> str | None:
     return None if stage is None else stage.name
 
 
-def test_a_pass_takes_its_tokens_by_its_pace() -> None:
-    """And the whole run has no part that is not known."""
-    knows("nli", 100.0)
-    knows("token_encoder", 50.0)
-    found = estimated("caspr", "bs-inverse")
-    nli, token_scores = found.passes
-    assert nli.items is None, "what is not made yet is not known"
-    assert nli.tokens
-    assert nli.seconds == pytest.approx(nli.tokens / 100)
-    assert token_scores.seconds == pytest.approx((token_scores.tokens or 0) / 50)
-    models = time_of(found).seconds("models")
-    assert models == pytest.approx((nli.seconds or 0) + (token_scores.seconds or 0))
-    assert (time_of(found).total_s or 0) > (models or 0)
-    assert bottleneck(found) == "models"
-
-
 def test_a_model_reads_no_more_than_its_limit(tmp_path: Path) -> None:
     """Of a long document as of a shorter one, as its pace was counted."""
     records = tmp_path / "long.jsonl"

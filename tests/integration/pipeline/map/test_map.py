@@ -16,7 +16,7 @@ import pytest
 import claimscore
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
 from claimscore.types import Completion, Request
-from tests.fake_server import Body, FakeServer
+from tests.fake_server import FakeServer
 from tests.support.command_line import Command
 from tests.support.engine_doubles import FakeProvider, completion
 
@@ -48,12 +48,6 @@ def always(text: str) -> FakeProvider:
     return FakeProvider(answer)
 
 
-async def tone_answer(body: Body) -> Completion:
-    """The tone of a review is its first word after `The`; its confidence, its length."""
-    text = body["messages"][-1]["content"].removeprefix("Review: ")
-    return Completion(json.dumps({"tone": text[:8], "confidence": len(text) / 100}), "m")
-
-
 async def say(request: Request) -> Completion:
     """Repeats what stands after "Say"; a row with `bad` in it is refused."""
     text = request.messages[-1].content.removeprefix("Say ")
@@ -79,28 +73,6 @@ def run_map(
 
 class TestOneTable:
     """What comes out of a table and a prompt."""
-
-    def test_typed_columns_follow_the_input(self, tmp_path: Path, cli: Command) -> None:
-        out = tmp_path / "tone.parquet"
-        with FakeServer(answer=tone_answer) as server:
-            llm = ("--llm", "openai:m", "--base-url", server.base_url)
-            summary = cli("map", REVIEWS, "--prompt", TONE, "--out", out, *llm, "--json").json()
-            assert server.n_requests == 12
-        made = pl.read_parquet(out)
-        assert dict(made.schema) == {
-            **dict.fromkeys(("id", "product"), pl.String()),
-            "stars": pl.Int64(),
-            **dict.fromkeys(("text", "tone"), pl.String()),
-            "confidence": pl.Float64(),
-            **dict.fromkeys(("request_key", "error"), pl.String()),
-        }
-        assert made["id"].to_list() == [f"r{i:02}" for i in range(1, 13)]
-        assert made["tone"].to_list() == [text[:8] for text in made["text"]]
-        assert made["error"].null_count() == 12
-        assert made["request_key"].n_unique() == 12
-        assert summary["requests"] == summary["answered"] == summary["rows"] == 12
-        assert (summary["failed"], summary["failures"]) == ({}, None)
-        assert list(tmp_path.iterdir()) == [out]
 
     @pytest.mark.parametrize(
         "table", [[{"text": "a", "n": 1.5}, {"text": None}], pl.LazyFrame({"text": ["a", None]})]
@@ -129,23 +101,6 @@ class TestOneTable:
         assert made["stars"].to_list() == [2, None]
         assert "stars: Input should be 1 or 2" in made["error"][1]
         assert (asked.count("Say b"), asked.count("Say c")) == (2, 3)
-
-    def test_a_prompt_without_output_gives_one_text(self, tmp_path: Path) -> None:
-        """The column is called `answer`; the price of a provider of one's own is not known, which
-        is never zero."""
-        seen: list[tuple[str, int, int]] = []
-        config = claimscore.MapConfig(
-            pl.DataFrame({"text": ["a", "b"]}), prompt_file(tmp_path), tmp_path / "out.parquet"
-        )
-        result = claimscore.map(
-            config,
-            provider=FakeProvider(say),
-            on_progress=lambda p: seen.append((p.phase, p.rows_done, p.rows_total)),
-        )
-        assert result.frame().collect()["answer"].to_list() == ["A", "B"]
-        assert (result.rows, result.answered_rows, result.failed) == (2, 2, {})
-        assert result.summary["usd"] is None
-        assert (seen[0][0], seen[-1]) == ("reading", ("writing", 2, 2))
 
     def test_nested_output(self, tmp_path: Path) -> None:
         output = '[output]\nwords = ["string"]\nn = "integer"\nx = {a = "boolean"}\n'

@@ -104,10 +104,3 @@ def test_groups_are_counted_whole(kind: str) -> None:
     records = chunk(summaries, [[f"{i + 100:032}"] for i in range(100)])
     assert count_items(*given, records, lambda _: pl.DataFrame()) == 100
     assert count_tokens(*given, records, lambda _: pl.DataFrame()) == 100 * 20
-
-
-def test_what_is_missing_is_said_beforehand() -> None:
-    """Both passes check for the library before a model is loaded."""
-    assert {PASSES[kind].check.__name__ for kind in ("sentence_movers", "mover_score")} == {
-        "check_transport"
-    }

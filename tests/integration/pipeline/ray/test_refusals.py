@@ -12,7 +12,6 @@ from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline import run as pipeline_run
 from claimscore.pipeline.ray import check_ray
-from claimscore.pipeline.settings import config_from, options_of
 
 
 @pytest.fixture
@@ -73,10 +72,3 @@ def test_scoring_goes_to_the_cluster_that_is_named(
 def test_an_address_goes_with_ray(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--engine ray"):
         RunConfig("records.jsonl", tmp_path, address="auto")
-
-
-def test_the_engine_is_no_setting_of_the_run(config: RunConfig) -> None:
-    """`score` works where it is told, whatever `run` did."""
-    stored = options_of(dataclasses.replace(config, address="auto"))
-    assert not {"engine", "address"} & set(stored)
-    assert config_from(stored, config.out).engine == "local"

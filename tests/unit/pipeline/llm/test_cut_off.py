@@ -82,25 +82,6 @@ async def test_going_on_goes_straight_to_the_larger_request() -> None:
     assert sent(provider) == [(256, 0), (512, 0)]
 
 
-async def test_still_cut_off_is_one_failure_that_names_the_numbers_and_the_setting() -> None:
-    provider, cache = FakeProvider(long(9999)), MemoryCache()
-    for retry_failed, n_sent in ((False, 3), (False, 3), (True, 4)):
-        (outcome,), _ = await asked(provider, "a", cache=cache, retry_failed=retry_failed)
-        assert len(provider.asked) == n_sent
-        assert isinstance(outcome, Failure)
-        assert (outcome.kind, outcome.attempts, outcome.raw) == ("length", n_sent, "cut at 1024")
-        for words in ("1,024", "max_tokens is 256", "max_tokens_limit", "[settings]"):
-            assert words in outcome.message
-    assert sent(provider)[-1] == (1024, 1)
-
-
-@pytest.mark.parametrize("max_samples", [1, 2])
-async def test_larger_requests_are_no_samples(max_samples: int) -> None:
-    provider = FakeProvider(long(1000))
-    outcomes, _ = await asked(provider, "a", max_samples=max_samples)
-    assert values(outcomes) == ["whole"]
-
-
 async def test_the_sample_after_a_larger_answer_may_be_as_large() -> None:
     provider = FakeProvider(long(300, "bad"))
     outcomes, _ = await asked(provider, "a", max_samples=2)

@@ -59,14 +59,6 @@ async def test_with_all_slots_in_use_each_answers_what_it_can(slots: int) -> Non
     assert all(server.most_in_flight == slots for server in crowd.servers)
 
 
-@pytest.mark.parametrize("in_flight", [3, 12, 30])
-async def test_the_faster_gets_more(in_flight: int) -> None:
-    crowd = Crowd(*at(0.05, 0.1, 0.2))
-    end_s = 100 / in_flight
-    await crowd.ask(10**6, in_flight=in_flight, until_s=end_s)
-    assert close_to(crowd.shares(end_s / 5, end_s), (4, 2, 1), 0.1)
-
-
 async def test_limits_a_minute_are_kept_by_each_and_reached_by_each() -> None:
     crowd = Crowd(*at(0.1, 0.1, 0.1), rpm=(600, 240, 60))
     await crowd.ask(10**6, in_flight=24, until_s=66)
@@ -91,17 +83,6 @@ async def test_one_that_dies_is_left_out_and_loses_no_row(kind: Any) -> None:
     assert close_to(crowd.shares(7, 14)[:2], (2, 1), 0.1)
     assert crowd.kinds() == ["first retry", "server down"]
     assert crowd.events[1][2]["server"] == "http://dying/v1"
-
-
-async def test_one_that_comes_back_is_used_again() -> None:
-    down = Down(5, 25)
-    crowd = Crowd(TimedServer("a", 0.2), TimedServer("b", 0.2, down=[down]), slots=8)
-    await crowd.ask(10**6, in_flight=16, until_s=45)
-    assert set(crowd.outcomes) == {"answered"}
-    assert [kind for kind in crowd.kinds() if "server" in kind] == ["server down", "server back"]
-    back_s = next(moment for moment, kind, _ in crowd.events if kind == "server back")
-    assert 25 < back_s < 28
-    assert close_to(crowd.shares(30, 45), (1, 1), 0.05)
 
 
 async def test_what_a_row_met_at_a_server_that_died_does_not_count() -> None:
@@ -226,23 +207,6 @@ async def test_who_stops_waiting_leaves_everything_free() -> None:
         await anyio.sleep(0.05)
         assert [server.in_flight for server in crowd.dispatcher.servers()] == [2, 2]
         crowd.stop.halt(RuntimeError("done"))
-
-
-async def test_a_limit_lets_requests_pass_in_the_order_of_asking() -> None:
-    (server,) = at(0.1)
-    crowd = Crowd(server, rpm=[600])
-    given_up = {1, 7, 19}
-
-    async def one(number: int) -> None:
-        with anyio.move_on_after(0.05 if number in given_up else 60):
-            await crowd.ask_one(question(str(number)))
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(20):
-            tasks.start_soon(one, number)
-    asked = [int(text) for _, text in server.asked]
-    assert asked == [number for number in range(20) if number not in given_up]
-    assert server.asked[-1][0] == pytest.approx(16 / 10, abs=0.1)
 
 
 async def test_what_it_says_of_itself() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,8 +13,7 @@ from anyio import lowlevel
 from claimscore.cache.base import Cache, MemoryCache
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
-from claimscore.cache.store import DiskCache
-from claimscore.errors import RateLimitError, RejectedError, TransientError
+from claimscore.errors import RejectedError, TransientError
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
@@ -65,26 +63,6 @@ def values(outcomes: Outcomes) -> list[str]:
 async def settle() -> None:
     for _ in range(20):
         await lowlevel.checkpoint()
-
-
-async def test_answers_come_in_the_order_of_the_requests() -> None:
-    outcomes, engine = await asked(FakeProvider(), *map(str, range(50)), max_concurrency=4)
-    assert values(outcomes) == [f"{i}/0" for i in range(50)]
-    assert engine.stats.sent == engine.stats.answered == 50
-    stats = engine.observe()
-    assert (stats.prompt_tokens, stats.completion_tokens) == (500, 250)
-
-
-async def test_nothing_is_asked_twice_on_a_rerun(tmp_path: Path) -> None:
-    provider = FakeProvider()
-    for texts, sent in ((["a", "b"], 2), (["a", "b"], 2), (["a", "new", "b"], 3)):
-        cache = DiskCache(tmp_path / "cache")
-        outcomes, engine = await asked(provider, *texts, cache=cache)
-        cache.close()
-        assert values(outcomes) == [f"{item}/0" for item in texts]
-        assert len(provider.asked) == sent
-    assert [o.cached for o in outcomes if isinstance(o, Answer)] == [True, False, True]
-    assert engine.stats.hits == 2
 
 
 async def test_equal_requests_of_several_calls_are_sent_once() -> None:
@@ -249,28 +227,6 @@ async def test_transient_errors_are_retried_then_a_failure() -> None:
     assert engine.stats.last_error == "two"
 
 
-async def test_a_rate_limit_holds_its_own_request_back() -> None:
-    """As long as it was told to wait; the others go on meanwhile."""
-    clock, order = VirtualClock(), []
-
-    async def answer(request: Request) -> Completion:
-        order.append(request.messages[0].content)
-        await lowlevel.checkpoint()
-        if len(order) == 1:
-            raise RateLimitError("slow down", 30.0)
-        return completion("good")
-
-    limiter = RateLimiter(clock=clock)
-    async with Engine(
-        FakeProvider(answer), MemoryCache(), limiter=limiter, sleep=clock.sleep, max_concurrency=1
-    ) as engine:
-        outcomes = await engine.answer_all(ask(engine, "a", "b", "c"), text)
-    assert values(outcomes) == ["good"] * 3
-    assert sorted(order) == ["a", "a", "b", "c"]
-    assert clock.now >= 30
-    assert engine.stats.retries == {"rate_limit": 1}
-
-
 async def test_no_answer_in_time_is_transient_and_counts_as_two_attempts() -> None:
     provider = FakeProvider(Gate())
     (outcome,), _ = await asked(provider, "a", timeout_s=0.01, max_attempts=4)
@@ -354,35 +310,3 @@ async def test_a_bug_in_the_parser_does_not_lose_the_answer() -> None:
     with pytest.raises(ZeroDivisionError):
         await asked(FakeProvider(), "a", cache=cache, parse=broken)
     assert [entry.rejected for entry in cache.entries.values()] == [None]
-
-
-async def test_an_engine_must_be_entered() -> None:
-    engine = Engine(FakeProvider(), MemoryCache())
-    with pytest.raises(RuntimeError, match="async with"):
-        await engine.answer_all(ask(engine, "a"), text)
-
-
-# -- running short
-
-
-async def test_it_says_when_it_runs_short() -> None:
-    gate, short = Gate(), []
-    async with (
-        make(FakeProvider(gate), max_concurrency=2) as engine,
-        anyio.create_task_group() as tasks,
-    ):
-
-        async def wait() -> None:
-            await engine.runs_short()
-            short.append(len(engine.provider.asked))
-
-        await wait()
-        tasks.start_soon(engine.answer_all, ask(engine, *map(str, range(6))), text)
-        await settle()
-        tasks.start_soon(wait)
-        tasks.start_soon(wait)
-        await settle()
-        assert short == [0]
-        gate.open.set()
-    assert len(short) == 3
-    assert all(4 <= asked <= 6 for asked in short[1:])

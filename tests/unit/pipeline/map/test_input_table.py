@@ -67,12 +67,6 @@ def test_the_common_type(values: list[Any], dtype: pl.DataType | None) -> None:
     assert shape(*values) == dtype
 
 
-@pytest.mark.parametrize("value", ["\ud800", ["\ud800"], {"\ud800": 1}, {"a": ["\udfff"]}])
-def test_half_a_surrogate_pair_is_no_text(value: Any) -> None:
-    with pytest.raises(UnicodeEncodeError):
-        shape(value)
-
-
 JSON = st.recursive(
     st.one_of(
         st.none(),

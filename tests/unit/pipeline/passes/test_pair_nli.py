@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from collections.abc import Sequence
 from typing import Any
@@ -135,44 +134,3 @@ def test_every_block_meets_every_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     found, model = run(record)
     assert found.rows["block_nli"].equals(rows)
     assert model.calls == [pairs[:1], pairs[1:]]
-
-
-def test_both_sides_have_cuts_of_their_own() -> None:
-    """`a-b` of the metric: pairs of sentences against the whole summary, however short."""
-    result, model = run(
-        {"id": "r", "source": "It was so. It was not. It is dark.", "summary": "Yes."},
-        over=("source.2sents_disjoint_code", "summary.document"),
-    )
-    assert model.calls == [[("It was not. It is dark.", "Yes.")]]
-    cuts = result.rows["block_nli"].select("premise_cut", "hypothesis_cut").rows()
-    assert cuts == [("2sents_disjoint_code", "document")]
-
-
-def test_several_documents_follow_each_other() -> None:
-    documents = ["It was warm. It was raining.", " ", "It was very cold."]
-    result, model = run({"id": "r", "sources": documents, "summary": "It was a day."})
-    premises = [premise for premise, _ in model.calls[0]]
-    assert premises == ["It was warm.", "It was raining.", "It was very cold."]
-    assert result.rows["block_nli"]["premise_index"].to_list() == [0, 1, 2]
-
-
-def test_records_without_blocks_have_no_rows() -> None:
-    day = "It was a day."
-    texts = [(None, day), (day, "  "), (day, "Short."), (day, day)]
-    result, _ = run(
-        *({"id": str(i), "source": one, "summary": other} for i, (one, other) in enumerate(texts)),
-        over=("source.sentence", "summary.sentence_code"),
-    )
-    assert result.rows["block_nli"]["id"].to_list() == ["3"]
-
-
-def test_ten_thousand_sentences_take_seconds() -> None:
-    """Of a document all blocks; the first hundred as in the code."""
-    text = " ".join(f"This is sentence number {i} of many." for i in range(10_000))
-    record = {"id": "r", "source": text, "summary": "It was a day."}
-    started = time.process_time()
-    whole, _ = run(record)
-    first, _ = run(record, over=("source.sentence_code", "summary.sentence_code"))
-    assert time.process_time() - started < 20
-    assert first.rows["block_nli"].height == 100
-    assert whole.rows["block_nli"].height == 10_000

@@ -36,35 +36,6 @@ def test_every_fact_of_the_sources_meets_every_fact_of_the_summary() -> None:
     assert set(result.rows["similarities"]["unit"]) == {"fact"}
 
 
-RECORDS = pl.DataFrame(
-    {
-        "id": ["r1", "r2", "r3"],
-        "summary": ["It is big. It is blue.", " ", "Fine."],
-        "references": [["One.", " ", "Three. Four."], ["x"], []],
-    }
-)
-
-
-def of_texts(first: str, second: str) -> list[tuple[object, ...]]:
-    return cells(run_pass("text_similarities", FakeModel(), RECORDS, over=(first, second)))
-
-
-def test_texts_keep_their_place_in_the_record() -> None:
-    found = of_texts("summary.text", "references.text")
-    assert [cell[:5] for cell in found] == [
-        ("r1", "summary", 0, "references", 0),
-        ("r1", "summary", 0, "references", 2),
-    ]
-
-
-def test_sentences_are_counted_through_all_texts_of_a_side() -> None:
-    found = of_texts("summary.sentence", "references.sentence")
-    assert [(cell[2], cell[4]) for cell in found] == [(i, j) for i in range(2) for j in range(3)]
-    matrix = {cell[:5]: cell[5] for cell in of_texts("summary.sentence", "summary.sentence")}
-    assert len(matrix) == 5
-    assert matrix["r1", "summary", 0, "summary", 0] == pytest.approx(1, abs=1e-6)
-
-
 def test_a_zero_vector_is_like_nothing() -> None:
     rng = np.random.default_rng(0)
     rows = np.concatenate([np.zeros((1, 5)), rng.normal(size=(50, 5))]).astype(np.float32)

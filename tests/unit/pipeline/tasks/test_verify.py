@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.pipeline.tasks.base import TaskInput, Unit, UnitAnswer, side_texts
+from claimscore.pipeline.tasks.base import TaskInput, Unit, side_texts
 from claimscore.pipeline.tasks.verify import VERIFY, find_quotation, windows
 from claimscore.tables import CLAIMS, SUPPORT
 from claimscore.types import Completion, TokenLogprob
@@ -160,22 +160,3 @@ def test_the_window_that_supports_a_claim_decides() -> None:
     assert joined(yes, sure) == ("supported", "big", 0.9)
     assert joined(nothing, no) == ("contradicted", "big", 0.4)
     assert joined(nothing, nothing) == ("unmentioned", None, 0.4)
-
-
-def test_a_claim_is_marked_once_by_what_became_of_its_evidence() -> None:
-    clean, big = units("summary")[:2]
-    made_up = answered("supported", "It is huge.")
-    assert VERIFY.findings is not None
-    found = VERIFY.findings(
-        [
-            UnitAnswer(clean, answered("supported", "It is clean."), asked_again=True),
-            UnitAnswer(big, made_up, asked_again=True),
-            UnitAnswer(big, made_up, asked_again=True),
-        ],
-        (),
-    )
-    assert [(row["claim_index"], row["check"]) for row in found] == [
-        (0, "evidence_again"),
-        (1, "evidence_again"),
-        (1, "evidence_dropped"),
-    ]

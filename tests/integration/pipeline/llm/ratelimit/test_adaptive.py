@@ -47,14 +47,6 @@ def test_a_high_limit_is_found(latency_s: float, concurrency: int):
     assert client.refused_share <= 0.02
 
 
-@pytest.mark.parametrize("retry_after", ["none", "exact", "seconds"])
-def test_hints_are_not_needed_and_do_no_harm(retry_after):
-    server = SimulatedServer(rpm=3000, retry_after=retry_after)
-    client = simulate(server, until=75)
-    assert server.rate(0, 75) >= 0.93 * 50
-    assert client.refused_share <= 0.02
-
-
 @pytest.mark.parametrize("latency_s", [0.05, 2])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_limit_of_tokens_is_found(latency_s: float, seed: int):
@@ -123,11 +115,3 @@ def test_isolated_refusals_hardly_slow_a_run(concurrency: int, retry_after_s: fl
         return simulate(server, n, concurrency=concurrency, n_workers=4 * concurrency).done[-1]
 
     assert wall_s(0.05, 1) <= 1.15 * wall_s(0.0, 1)
-
-
-@pytest.mark.parametrize("seed", [2, 6])
-def test_isolated_refusals_never_add_up(seed: int):
-    server = SimulatedServer(isolated=0.05, seed=seed)
-    simulate(server, until=50, n_workers=1000)
-    assert server.rate(0, 50) >= 0.85 * 128 / 0.055
-    assert server.rate(40, 50) >= 0.85 * 128 / 0.055

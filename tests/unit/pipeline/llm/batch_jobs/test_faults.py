@@ -172,20 +172,6 @@ async def test_failed_lines_become_our_errors(
     assert server.sizes == [2, 1, 1][:n_tries]
 
 
-@pytest.mark.parametrize("end", ["completed", "expired", "cancelled"])
-async def test_what_a_batch_has_not_answered_is_sent_again_alone(
-    end: str, server: BatchServer, machine: Machine
-):
-    server.ends = [end]
-    server.line = lambda body, n: (
-        f"batch_{end}" if n == 1 and text_of(body) > "2" else fine(body, n)
-    )
-    outcomes = await ask(machine.provider(), [question(str(i)) for i in range(6)])
-    assert texts(outcomes) == [f"re {i}" for i in range(6)]
-    assert server.sizes == [6, 3]
-    assert set(server.paid.values()) == {1}
-
-
 async def test_a_spent_quota_loses_no_answer_and_sends_nothing_more(
     server: BatchServer, machine: Machine
 ):
@@ -280,18 +266,6 @@ async def test_a_batch_too_large_for_the_queue_is_halved(server: BatchServer, ma
     )
     assert "are put together; https://api.example/v1: HTTP 400: Enqueued token limit" in told
     assert max(machine.clock.slept) <= 60.0
-
-
-async def test_a_full_queue_is_waited_for_while_ours_is_in_it(
-    server: BatchServer, machine: Machine
-):
-    """The second batch is not made smaller: it is sent when the first one is done."""
-    server.n_looks = 4
-    enqueued(4, server)
-    outcomes = await ask(machine.provider(max_requests=4), [question(str(i)) for i in range(8)])
-    assert texts(outcomes) == [f"re {i}" for i in range(8)]
-    assert server.sizes == [4, 4, 4]
-    assert set(server.paid.values()) == {1}
 
 
 async def test_a_queue_that_stays_full_ends_the_patience(server: BatchServer, machine: Machine):

@@ -47,35 +47,12 @@ def files(journal: JobJournal) -> set[str]:
     return {path.name for path in journal.folder.iterdir()} - {"lock"}
 
 
-def test_steps_are_read_as_they_were_written(journal: JobJournal):
-    """By any process; what is only prepared costs nothing and is no job yet."""
-    record, other = prepare(journal), JobJournal(journal.folder)
-    assert (record.status, record.n_requests, record.prepared_at) == ("prepared", 3, 100.0)
-    assert other.names() == []
-    record = journal.note(record, "creating")
-    assert other.read(record.uuid) == record
-    record = journal.note(record, "created", "batch_1")
-    assert other.names() == [record.uuid]
-    assert other.read(record.uuid) == record
-    assert (record.status, record.batch_id, record.dialect) == ("created", "batch_1", {"x": 1})
-    assert other.keys(record.uuid) == [key(0), key(1), key(2)]
-
-
 def test_a_job_that_is_removed_is_gone(journal: JobJournal):
     name = note(journal).uuid
     journal.remove(name)
     journal.remove(name)
     assert (journal.names(), journal.read(name), journal.keys(name)) == ([], None, [])
     assert files(journal) == set()
-
-
-def test_leftovers_are_swept_and_jobs_are_not(journal: JobJournal):
-    """A kill may leave requests without a record, and half a record."""
-    kept = note(journal).uuid
-    prepare(journal)
-    (journal.folder / ".x.json.1.tmp").write_text("{")
-    journal.sweep()
-    assert files(journal) == {f"{kept}.json", f"{kept}.jsonl"}
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"v": 2}', "odd status"])

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
-import anyio
 import pytest
 
-from claimscore.cache.key import request_key
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
-from claimscore.types import Completion, Usage
 from tests.support.batch_server import BatchServer, Machine, ask, error, question, texts
 
 pytestmark = pytest.mark.anyio
@@ -23,51 +19,10 @@ pytestmark = pytest.mark.anyio
 KEY = "sk-proj-abcdefghijklmnop"
 
 
-async def test_requests_asked_together_are_one_batch(server: BatchServer, machine: Machine):
-    requests = [question("a \u2028 b"), question("b"), question("b")]
-    outcomes = await ask(machine.provider(), requests)
-    assert outcomes == [
-        Completion("re a \u2028 b", "m-2026", "stop", Usage(7, 2)),
-        *[Completion("re b", "m-2026", "stop", Usage(7, 2))] * 2,
-    ]
-    assert server.calls == ["upload", "create", "look", "look", "download"]
-    (batch,) = server.batches.values()
-    about, content = server.files[batch["input_file_id"]]
-    assert about["filename"] == f"claimscore-{batch['metadata']['claimscore']}.jsonl"
-    assert "\u2028" not in content.decode()
-    first, second = map(json.loads, content.splitlines())
-    assert [first["custom_id"], second["custom_id"]] == list(map(request_key, requests[:2]))
-    assert first["body"] == {
-        "model": "m",
-        "temperature": 0.0,
-        "top_p": 1.0,
-        "max_tokens": 256,
-        "messages": [{"role": "user", "content": "a \u2028 b"}],
-    }
-
-
 async def test_keys_are_those_of_online_requests(machine: Machine):
     """A run may begin as a batch and end online: family and namespace are the same."""
     batch, online = machine.provider(), OpenAIProvider("m", base_url="https://api.example/v1")
     assert (batch.family, batch.namespace) == (online.family, online.namespace)
-
-
-async def test_requests_that_come_while_others_are_collected_go_along(
-    server: BatchServer, machine: Machine
-):
-    """A batch is sent when no new request has come for `linger_s`."""
-    provider, outcomes = machine.provider(linger_s=2.0), []
-
-    async def late(n_sleeps: int) -> None:
-        for _ in range(n_sleeps):
-            await machine.clock.sleep(0.5)
-        outcomes.append(await provider.complete(question(str(n_sleeps))))
-
-    async with anyio.create_task_group() as tasks:
-        provider.start(tasks)
-        for n_sleeps in (0, 1, 2):
-            tasks.start_soon(late, n_sleeps)
-    assert server.sizes == [3]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from claimscore.cache.key import request_key
-from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, paid_twice_online
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
 from claimscore.types import Completion
 from tests.support.batch_server import (
     BatchServer,
@@ -56,33 +56,6 @@ async def test_a_stop_ends_the_waiting_and_loses_nothing(
     await ask(provider, machine.missing([A, B]))
     assert texts([machine.cache[request_key(request)] for request in (A, B)]) == ["re a", "re b"]
     assert len(server.batches) == 1
-
-
-async def test_what_was_sent_when_stopped_is_collected_by_the_next_run(
-    server: BatchServer, machine: Machine
-):
-    server.n_looks = 10**9
-    provider = machine.provider()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ask, provider, [A, B])
-        while server.calls.count("look") < 3:
-            await anyio.sleep(0)
-        words, seconds = provider.under_way()
-        tasks.cancel_scope.cancel()
-    assert words == "2 requests are in batch batch_2 (in_progress, 0 answered)"
-    assert seconds > 5
-    assert provider.under_way() == ("", 0.0)
-    assert provider.notice() == (
-        "2 requests are in batch batch_2, which goes on; "
-        "run the same command to collect the answers"
-    )
-    assert paid_twice_online(machine.state, "m") is not None
-    server.finish()
-    provider = await machine.recovered()
-    assert texts([machine.cache[request_key(request)] for request in (A, B)]) == ["re a", "re b"]
-    assert provider.notice() is None
-    assert paid_twice_online(machine.state, "m") is None
-    assert server.sizes == [2]
 
 
 @pytest.mark.parametrize("cancelled", [{0}, {3}, {0, 3}, {0, 2, 3}, {0, 1, 2}])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.ratelimit.declared import DeclaredLimit, HeaderLimit, read_header
+from claimscore.pipeline.llm.ratelimit.declared import HeaderLimit, read_header
 from claimscore.types import LimitState
 from tests.support.limiter_simulation import SimulatedServer, World, simulate
 
@@ -39,38 +39,6 @@ def test_headers_are_read_as_a_bucket(state: LimitState, told: HeaderLimit | Non
         assert found.per_minute == pytest.approx(told.per_minute)
         assert found.remaining == told.remaining
         assert found.depth == pytest.approx(told.depth)
-
-
-def heard(declared: DeclaredLimit, remaining: float, *, limit: float = 3000, **more: float) -> None:
-    reset_s = (limit - remaining) / (limit / 60)
-    where = {"elapsed_s": 0.1, "sent_since": 0.0, "now": 1.0, **more}
-    declared.hear(LimitState(limit, remaining, reset_s), **where)  # type: ignore[arg-type]
-
-
-def test_what_was_sent_since_is_subtracted():
-    declared = DeclaredLimit(None)
-    heard(declared, 2000, sent_since=500.0)
-    assert declared.wait_s(1500, 1.0) > 0
-    assert declared.wait_s(1490, 1.0) == 0.0
-
-
-def test_a_header_that_fits_changes_nothing():
-    declared = DeclaredLimit(None)
-    heard(declared, 2000)
-    declared.take(300)
-    wait_s = declared.wait_s(2000, 1.0)
-    heard(declared, 1900, sent_since=250.0, elapsed_s=0.0)
-    assert declared.wait_s(2000, 1.0) == wait_s
-
-
-def test_a_limit_of_an_earlier_run_is_kept_until_headers_come():
-    declared = DeclaredLimit(None)
-    declared.assume(600)
-    assert declared.per_minute == 600
-    declared.take(10)
-    assert declared.wait_s(1, 1.0) == pytest.approx(1, rel=0.02)
-    heard(declared, 3000)
-    assert declared.per_minute == 3000
 
 
 @given(

@@ -60,11 +60,6 @@ class Script:
         return max(0.0, self.limiter.state().paused_until - self.now)
 
 
-def test_where_the_server_limits_otherwise_nothing_waits_at_all():
-    script = Script(slow_start=False)
-    assert script.take_at_once() == 1000
-
-
 def test_one_refusal_delays_its_own_request_alone():
     script = Script()
     script.answer(script.take(20))
@@ -145,14 +140,6 @@ def test_people_see_what_is_kept_and_where_it_comes_from(settings, limits, rpm, 
     assert (state.rpm, state.source) == (rpm, source)
 
 
-def test_limits_are_news_once():
-    script = Script()
-    for _ in range(50):
-        script.answer(script.take(1), told(3000, 2999, 0.02))
-        script.now += 0.1
-    assert script.events == [("limits learnt", {"rpm": 3000, "tpm": None})]
-
-
 def test_until_the_server_has_said_anything_the_first_burst_stays_small():
     """Its limits come with its first answer; without any, more go after some seconds."""
     script = Script(max_concurrency=64)
@@ -196,12 +183,3 @@ def test_a_late_answer_among_many_in_time_slows_nothing():
         script.limiter.failed(script.take()[0], counted=True, timed_out=True)
         script.answer(script.take(4))
     assert script.limiter.state().window is None
-
-
-def test_headers_end_the_slow_start():
-    script = Script(max_concurrency=1000)
-    permits = script.take(8)
-    assert script.limiter.wait_s(0) > 0
-    script.now += 0.1
-    script.answer(permits[:1], told(3000, 2990, 0.2))
-    assert script.take_at_once(500) == 500

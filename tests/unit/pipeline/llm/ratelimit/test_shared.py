@@ -26,7 +26,6 @@ from claimscore.pipeline.llm.ratelimit.shared import (
     SharedLimits,
     shared_scope,
 )
-from claimscore.types import LimitState, RateLimits
 from tests.support.limiter_simulation import Client, SimulatedServer, World
 
 URL, KEY = "https://llm.example/v1", "sk-very-secret-key"
@@ -115,11 +114,6 @@ def test_no_window_holds_more_than_the_rate_allows(
                 assert sum(units for units, _ in inside) <= most + 1e-6
 
 
-def test_processes_take_turns_and_lose_nothing(machine: Machine):
-    processes = [machine.process() for _ in range(3)]
-    assert [lease(processes[n % 3]) for n in range(9)] == list(range(9))
-
-
 def test_requests_and_tokens_are_counted_apart(machine: Machine):
     limits = machine.process()
     limits.lease("tokens", 1000, 1, 0.0)
@@ -150,20 +144,6 @@ def test_the_file_does_not_grow_with_servers_and_keys(machine: Machine):
 
 
 # -- whose limits
-
-
-@pytest.mark.parametrize(
-    ("scope", "same"),
-    [
-        pytest.param(shared_scope(URL + "/", KEY), True, id="a slash at the end"),
-        pytest.param(shared_scope(URL, KEY + "2"), False, id="another key"),
-        pytest.param(shared_scope(URL, None), False, id="no key"),
-        pytest.param(shared_scope("https://other.example/v1", KEY), False, id="another server"),
-        pytest.param(shared_scope(URL + KEY[0], KEY[1:]), False, id="the same when put together"),
-    ],
-)
-def test_server_and_key_together_are_the_scope(scope: str, same: bool):
-    assert (scope == BASE) is same
 
 
 def test_another_key_has_another_bucket(machine: Machine):
@@ -259,13 +239,6 @@ def test_a_broken_file_is_begun_anew_and_shared(machine: Machine, content: bytes
     assert machine.warnings == [f"{machine.path}: it was damaged, and is begun anew"]
 
 
-def test_a_shorter_line_in_the_place_of_a_longer_one_is_read(machine: Machine):
-    one = machine.process()
-    one.remember_fact("dialect", {"text": "x" * 10_000})
-    one.remember_fact("dialect", {"text": "y"})
-    assert machine.process().recall_fact("dialect") == {"text": "y"}
-
-
 def test_a_file_that_is_deleted_while_in_use_is_made_again(machine: Machine):
     one, other = machine.process(), machine.process()
     lease(one, 100)
@@ -358,19 +331,6 @@ def test_after_a_while_alone_the_limits_are_shared_again(
 def share(folder: Path, world: World, **limits: float) -> RateLimiter:
     shared_limits = SharedLimits(folder / "limits.json", "scope", clock=world)
     return RateLimiter(max_concurrency=64, clock=world, shared=shared_limits, **limits)
-
-
-def test_limits_that_headers_declare_are_remembered(tmp_path: Path):
-    world = World()
-    limiter = share(tmp_path, world)
-    permit = limiter.try_reserve(0)
-    assert permit is not None
-    limits = RateLimits(LimitState(3000, 2999, 0.02), LimitState(90_000, 100, 59))
-    limiter.answered(permit, 0, limits)
-    again = share(tmp_path, world)
-    assert (again.state().rpm, again.state().tpm) == (3000, 90_000)
-    assert again.try_reserve(0) is not None
-    assert again.wait_s(0) == pytest.approx(0.02, rel=0.02)
 
 
 def test_a_limit_that_was_found_is_remembered(tmp_path: Path):
