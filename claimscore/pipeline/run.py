@@ -510,7 +510,9 @@ def find_records(
     Raises as `prepare` does.
     """
     known = recall(config.input, required, directory.state, selection_of(config))
-    if known is not None and _has_all(directory, known):
+    stored = directory.settings.get("records", {}).get("digest")
+    is_same = known is not None and known.digest == stored
+    if known is not None and is_same and directory.steps_done("records") == directory.n_chunks:
         return known
     return read_records(config, required, directory.state, stdin)
 
@@ -520,13 +522,6 @@ def again(directory: RunDirectory) -> BinaryIO | None:
     path = directory.state / SPOOLED
     with os_errors(path):
         return path.open("rb") if path.is_file() else None
-
-
-def _has_all(directory: RunDirectory, known: Prepared) -> bool:
-    """Whether the folder's records are these, and none is missing."""
-    records = directory.settings.get("records", {})
-    copied = directory.steps_done("records")
-    return records.get("digest") == known.digest and copied == directory.n_chunks
 
 
 def copy_records(

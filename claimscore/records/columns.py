@@ -227,75 +227,86 @@ def _cell_kind(cell: str) -> type:
     return bool if cell in _BOOLEAN_CELLS else str
 
 
-class TypeFinder:
-    """Sees every record once and then knows a type for every column."""
+class ValueKinds:
+    """Sees the values of a column one by one and then knows a type that holds all of them.
+
+    With `cells` they are CSV cells: of text, of which an empty one says nothing.
+    """
+
+    __slots__ = ("_cells", "kinds")
 
     def __init__(self, *, cells: bool) -> None:
         self._cells = cells
-        self._kinds: dict[str, set[object]] = {}
-        self._ratings: dict[str, None] = {}
+        self.kinds: set[object] = set()
 
-    @property
-    def names(self) -> list[str]:
-        """All columns seen, in order of first sight."""
-        return list(self._kinds)
-
-    def new_names(self, record: Record) -> Iterable[str]:
-        """Columns that no record before had."""
-        known = self._kinds
-        return () if record.keys() <= known.keys() else [n for n in record if n not in known]
-
-    def add_name(self, name: str) -> None:
-        self._kinds[name] = set()
-
-    def see(self, parsed: Record) -> None:
-        """Take note of one parsed record; its names were added before."""
-        for name, value in parsed.items():
-            kinds = self._kinds[name]
-            found = type(value)
-            if self._cells and name not in _CELL_PARSERS:
-                if str in kinds:
-                    continue
-                found = _cell_kind(value)
-                if found is int:
-                    value = int(value)
-            kinds.add(found)
-            if found is int and not -_EXACT_FLOAT <= value <= _EXACT_FLOAT:
-                kinds.add("wide" if -_I64 <= value < _I64 else "huge")
-        if "ratings" in parsed:
-            self._ratings.update(dict.fromkeys(parsed["ratings"]))
-
-    def see_cells(self, name: str, cells: Iterable[str]) -> None:
-        """Take note of cells of one column of a CSV file; empty ones say nothing."""
-        kinds = self._kinds[name]
-        for cell in cells:
-            if str in kinds:
+    def see(self, value: Any) -> None:
+        """Take note of one value."""
+        kinds, found = self.kinds, type(value)
+        if self._cells:
+            if not value or str in kinds:
                 return
-            if cell:
-                self.see({name: cell})
+            found = _cell_kind(value)
+            if found is int:
+                value = int(value)
+        kinds.add(found)
+        if found is int and not -_EXACT_FLOAT <= value <= _EXACT_FLOAT:
+            kinds.add("wide" if -_I64 <= value < _I64 else "huge")
 
-    def columns(self) -> list[Column]:
-        """id first, then the order of the input."""
-        others = [self._column(name) for name in self._kinds if name != "id"]
-        return [Column("id", pl.String()), *others]
-
-    def _column(self, name: str) -> Column:
-        kinds = self._kinds[name]
-        if name in LIST_COLUMNS or (name == "source" and list in kinds):
-            return Column(name, pl.List(pl.String()), _as_list)
-        if name == "ratings" and self._ratings:
-            return _ratings_column(name, list(self._ratings))
-        if name in _JSON_PARSERS or not kinds:
-            return Column(name, pl.String(), CANONICAL if name == "ratings" else None)
+    def column(self, name: str) -> Column:
+        """The column of these values; what has no common type is kept as text."""
+        kinds = self.kinds
+        if not kinds:
+            return Column(name, pl.String())
         if kinds <= {int, "wide"}:
             return Column(name, pl.Int64(), int if self._cells else None)
         if kinds <= {int, float}:
             return Column(name, pl.Float64(), float)
         if kinds == {bool}:
             return Column(name, pl.Boolean(), _BOOLEAN_CELLS.get if self._cells else None)
-        if self._cells or kinds == {str}:
-            return Column(name, pl.String())
-        return Column(name, pl.String(), CANONICAL)
+        return Column(name, pl.String(), None if self._cells or kinds == {str} else CANONICAL)
+
+
+class TypeFinder:
+    """Sees every record once and then knows a type for every column."""
+
+    def __init__(self, *, cells: bool) -> None:
+        self._cells = cells
+        self._seen: dict[str, ValueKinds] = {}
+        self._ratings: dict[str, None] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """All columns seen, in order of first sight."""
+        return list(self._seen)
+
+    def new_names(self, record: Record) -> Iterable[str]:
+        """Columns that no record before had."""
+        known = self._seen
+        return () if record.keys() <= known.keys() else [n for n in record if n not in known]
+
+    def add_name(self, name: str) -> None:
+        self._seen[name] = ValueKinds(cells=self._cells and name not in _CELL_PARSERS)
+
+    def see(self, parsed: Record) -> None:
+        """Take note of one parsed record; its names were added before."""
+        for name, value in parsed.items():
+            self._seen[name].see(value)
+        if "ratings" in parsed:
+            self._ratings.update(dict.fromkeys(parsed["ratings"]))
+
+    def columns(self) -> list[Column]:
+        """id first, then the order of the input."""
+        others = [self._column(name) for name in self._seen if name != "id"]
+        return [Column("id", pl.String()), *others]
+
+    def _column(self, name: str) -> Column:
+        if name in LIST_COLUMNS or (name == "source" and list in self._seen[name].kinds):
+            return Column(name, pl.List(pl.String()), _as_list)
+        if name == "ratings" and self._ratings:
+            return _ratings_column(name, list(self._ratings))
+        if name in _JSON_PARSERS:
+            return Column(name, pl.String(), CANONICAL if name == "ratings" else None)
+        return self._seen[name].column(name)
 
 
 def _as_list(value: str | list[str]) -> list[str]:

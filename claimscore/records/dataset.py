@@ -12,7 +12,7 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import polars as pl
 
@@ -371,31 +371,20 @@ def _is_broken(value: object) -> bool:
 # needs neither a million records nor a bucket a second time, as long as the input is the same
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """Records that were validated before and lie in a run directory."""
 
     n_records: int
-    columns: tuple[str, ...]
+    columns: list[str]
     digest: str
 
 
 def keep(dataset: Dataset, required: Required, folder: Path) -> None:
     """Note what was found; nothing where the input cannot be recognised (standard input)."""
-    files = _identities(dataset.files)
-    if files is None or dataset.source == "-":
-        return
-    selection = dataset.selection
-    found = {
-        "claimscore": __version__,
-        "files": files,
-        "selection": dataclasses.asdict(selection),
-        "required": sorted(_columns(required)),
-        "n_records": dataset.n_records,
-        "columns": list(dataset.columns),
-        "digest": dataset.digest,
-    }
-    write_text(folder / _KEPT, json.dumps(found, indent=1) + "\n")
+    stamp = _stamp(dataset.files, required, dataset.selection)
+    if stamp is not None and dataset.source != "-":
+        found = Prepared(dataset.n_records, list(dataset.columns), dataset.digest)
+        write_text(folder / _KEPT, json.dumps({"of": stamp, "found": found}) + "\n")
 
 
 def recall(
@@ -403,50 +392,39 @@ def recall(
 ) -> Prepared | None:
     """The stored result, where the files are still those that were validated; else None.
 
-    None too for rows in memory, where a column is needed now that was not asked for then, and
-    where another version of claimscore looked. Raises as `find_files` does.
+    None too for rows in memory, where other columns are needed now, and where another version of
+    claimscore looked. Raises as `find_files` does.
     """
     if not isinstance(source, str) or source == "-":
         return None
-    files = _identities(find_files(source))
+    stamp = _stamp(find_files(source), required, selection)
     try:
-        found = json.loads((folder / _KEPT).read_bytes())
-        same = (
-            found["claimscore"] == __version__
-            and found["files"] == files
-            and found["selection"] == dataclasses.asdict(selection)
-            and _columns(required) <= set(found["required"])
-        )
-        known = Prepared(int(found["n_records"]), tuple(found["columns"]), str(found["digest"]))
+        kept = json.loads((folder / _KEPT).read_bytes())
+        return Prepared(*kept["found"]) if stamp is not None and kept["of"] == stamp else None
     except (OSError, ValueError, KeyError, TypeError):
         return None  # not there, or damaged: the input says it again
-    return known if same else None
 
 
-def _columns(required: Required) -> set[str]:
-    return {column for columns in required.values() for column in columns}
-
-
-def _identities(files: Iterable[InputFile]) -> list[dict[str, Any]] | None:
-    """A stamp of each file that changes with its content; None where there is none for some file.
+def _stamp(
+    files: Iterable[InputFile], required: Required, selection: Selection
+) -> list[Any] | None:
+    """What changes with what validation finds; None where a file cannot be recognised.
 
     A store's version changes with the content. Of a local file the stamp has also the inode and
     the last change, which no user can set back.
     """
-    found = []
+    needed = sorted({column for columns in required.values() for column in columns})
+    found: list[Any] = [__version__, needed, dataclasses.asdict(selection)]
     try:
         for file in files:
             if file.format == "rows":
                 return None
             file.check_unchanged()
-            stamp = {"format": file.format, "size": file.size, "version": file.version}
-            if file.store is not None:
-                found.append({"address": str(file.where), **stamp})
-            else:
+            where: list[Any] = [str(file.where)]
+            if file.store is None:
                 path = Path(file.where).resolve()
-                now = path.stat()
-                local = {"ctime_ns": now.st_ctime_ns, "inode": now.st_ino}
-                found.append({"path": str(path), **stamp, **local})
+                where = [str(path), path.stat().st_ctime_ns, path.stat().st_ino]
+            found.append([*where, file.format, file.size, file.version])
     except (OSError, ClaimscoreError):
         return None
     return found

@@ -10,7 +10,6 @@ import contextlib
 import csv
 import gzip
 import io
-import itertools
 import json
 import sys
 import zlib
@@ -257,27 +256,6 @@ def _read_csv(file: InputFile) -> Iterator[Located]:
                     f"{len(names)} columns; a field with commas or line breaks needs quotes"
                 )
             yield Located(line, dict(zip(names, row, strict=True)))
-
-
-def read_cells(file: InputFile, size: int) -> Iterator[list[tuple[str, ...]]]:
-    """The cells of a CSV file column by column, of up to `size` rows at a time; errors are those of
-    `read`, and the columns those of `header`."""
-    with file_errors(file), _open_text(file) as text:
-        rows = _csv_reader(file, text)
-        try:
-            n_columns = len(next(filter(None, rows), []))
-            while lines := list(itertools.islice(rows, size)):
-                cells = [line for line in lines if line]
-                if any(len(line) != n_columns for line in cells):
-                    break
-                if cells:
-                    yield list(zip(*cells, strict=True))
-            else:
-                return
-        except (UnicodeDecodeError, csv.Error):
-            pass
-    for _ in _read_csv(file):
-        pass  # row by row it can say which one it is
 
 
 def _read_rows(file: InputFile) -> Iterator[Located]:

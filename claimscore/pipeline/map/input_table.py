@@ -13,19 +13,19 @@ import io
 import itertools
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 import polars as pl
 
 from claimscore.errors import InputError
-from claimscore.records.columns import CANONICAL, MAX_COLUMNS, Column, TypeFinder
+from claimscore.records.columns import CANONICAL, MAX_COLUMNS, Column, ValueKinds
 from claimscore.records.files import Format, InputFile, find_files, spool_stdin
-from claimscore.records.readers import file_errors, header, place, read, read_cells
+from claimscore.records.readers import file_errors, header, place, read
 from claimscore.records.rows import rows_in_memory
 
-#: Rows of a Parquet or CSV file that are read at a time, and rows of other files.
+#: Rows of a Parquet file that are read at a time, and rows of other files.
 READ_ROWS, _PARSED_ROWS = 10_000, 1_000
 
 #: Rows whose bytes make the digest of a frame in memory, at a time.
@@ -132,7 +132,7 @@ def find_source(given: Any, spool: Path, stdin: BinaryIO | None = None) -> Table
         return FrameSource(given)
     if not isinstance(given, str | Path):
         rows = rows_in_memory(given)
-        return FrameSource(pl.concat(_open_json(rows.name, (rows,)).frames()), rows.name)
+        return FrameSource(pl.concat(_open_rows(rows.name, (rows,)).frames()), rows.name)
     if str(given) != "-":
         return FileSource(str(given), find_files(str(given)))
     return FileSource("standard input", (spool_stdin(spool, stdin),))
@@ -192,13 +192,16 @@ def _slices(scan: pl.LazyFrame) -> Iterator[pl.DataFrame]:
         start += frame.height
 
 
-# JSONL: the type that all values of a column have in common
+# JSON and CSV: the type that all values of a column have in common
 
 
-def _open_json(name: str, files: tuple[InputFile, ...]) -> InputTable:
-    types: dict[str, JsonType] = {}
+def _open_rows(name: str, files: tuple[InputFile, ...]) -> InputTable:
+    cells, names = files[0].format in ("csv", "tsv"), header(files[0])
+    types: dict[str, JsonType | ValueKinds] = {n: ValueKinds(cells=True) for n in names or ()}
     n_rows = 0
     for file in files:
+        if header(file) != names:
+            raise InputError(f"{file.name}, line 1: the columns are not those of {files[0].name}")
         for line, record in read(file):
             n_rows += 1
             for column, value in record.items():
@@ -213,26 +216,28 @@ def _open_json(name: str, files: tuple[InputFile, ...]) -> InputTable:
                         "pair, which is not text; write the whole character"
                     ) from None
         file.check_unchanged()
-    columns = []
-    for column, seen in types.items():
-        dtype = seen.dtype()
-        columns.append(Column(column, dtype or pl.String(), None if dtype else CANONICAL))
+    columns = [seen.column(column) for column, seen in types.items()]
     schema = {column.name: column.dtype for column in columns}
-    return InputTable(name, schema, n_rows, lambda: _json_frames(files, columns))
+    return InputTable(name, schema, n_rows, lambda: _row_frames(files, columns, cells=cells))
 
 
-def _json_frames(files: tuple[InputFile, ...], columns: list[Column]) -> Iterator[pl.DataFrame]:
+def _row_frames(
+    files: tuple[InputFile, ...], columns: list[Column], *, cells: bool
+) -> Iterator[pl.DataFrame]:
     for file in files:
         file.check_unchanged()
         records = read(file)
         while rows := [record for _, record in itertools.islice(records, _PARSED_ROWS)]:
+            values = ([row.get(column.name) for row in rows] for column in columns)
+            if cells:
+                values = ([cell or None for cell in column] for column in values)
             yield pl.DataFrame(
-                [column.series([row.get(column.name) for row in rows]) for column in columns]
+                [column.series(found) for column, found in zip(columns, values, strict=True)]
             )
         file.check_unchanged()
 
 
-def _check_new_column(column: str, known: dict[str, JsonType], where: str) -> None:
+def _check_new_column(column: str, known: Collection[str], where: str) -> None:
     column.encode()
     if len(known) >= MAX_COLUMNS:
         raise InputError(
@@ -286,6 +291,11 @@ class JsonType:
                 self._fields[name] = found
         return found
 
+    def column(self, name: str) -> Column:
+        """The column of these values; JSON text where they have no common type."""
+        dtype = self.dtype()
+        return Column(name, dtype or pl.String(), None if dtype else CANONICAL)
+
     def dtype(self) -> pl.DataType | None:
         """The common type; None where the values have none and are kept as JSON text."""
         if self._kinds == {"list"} and self._item is not None:
@@ -305,47 +315,11 @@ class JsonType:
         return pl.Boolean() if self._kinds == {"bool"} else None
 
 
-# CSV: numbers and truth values where all cells look so, text otherwise
-
-
-def _open_csv(name: str, files: tuple[InputFile, ...]) -> InputTable:
-    names = header(files[0]) or []
-    # `TypeFinder` knows the names of records (`id`, `sources`), which mean nothing here.
-    finder = TypeFinder(cells=True)
-    numbers = [str(number) for number in range(len(names))]
-    for number in numbers:
-        finder.add_name(number)
-    n_rows = 0
-    for file in files:
-        if header(file) != names:
-            raise InputError(f"{file.name}, line 1: the columns are not those of {files[0].name}")
-        for cells in read_cells(file, READ_ROWS):
-            n_rows += len(cells[0])
-            for number, column in zip(numbers, cells, strict=True):
-                finder.see_cells(number, column)
-        file.check_unchanged()
-    found = {column.name: column for column in finder.columns()}
-    columns = [found[number]._replace(name=names[int(number)]) for number in numbers]
-    schema = {column.name: column.dtype for column in columns}
-    return InputTable(name, schema, n_rows, lambda: _csv_frames(files, columns))
-
-
-def _csv_frames(files: tuple[InputFile, ...], columns: list[Column]) -> Iterator[pl.DataFrame]:
-    for file in files:
-        file.check_unchanged()
-        for cells in read_cells(file, READ_ROWS):
-            values = ([cell or None for cell in column] for column in cells)
-            yield pl.DataFrame(
-                [column.series(found) for column, found in zip(columns, values, strict=True)]
-            )
-        file.check_unchanged()
-
-
 _OPENERS: dict[Format, Callable[[str, tuple[InputFile, ...]], InputTable]] = {
     "parquet": _open_parquet,
-    "jsonl": _open_json,
-    "json": _open_json,
-    "rows": _open_json,
-    "csv": _open_csv,
-    "tsv": _open_csv,
+    "jsonl": _open_rows,
+    "json": _open_rows,
+    "rows": _open_rows,
+    "csv": _open_rows,
+    "tsv": _open_rows,
 }

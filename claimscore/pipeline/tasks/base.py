@@ -53,6 +53,11 @@ class Unit:
     more: Mapping[str, str] = dataclasses.field(default_factory=dict)
     place: tuple[int, ...] = ()
 
+    @property
+    def of_sentence(self) -> dict[str, Any]:
+        """Record, side and sentence, as rows name them."""
+        return {"id": self.id, "side": self.side, "sentence_index": self.sentence_index}
+
     def fields(self, wanted: frozenset[str]) -> dict[str, str]:
         """The values of the placeholders that a prompt uses."""
         values = {"text": self.text, "summary": self.summary, **self.more}

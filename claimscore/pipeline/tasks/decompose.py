@@ -33,9 +33,7 @@ def _check(answer: Mapping[str, Any]) -> None:
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
-            "id": unit.id,
-            "side": unit.side,
-            "sentence_index": unit.sentence_index,
+            **unit.of_sentence,
             "claim_index": index,
             "text": claim.strip(),
             "sentence": unit.text if unit.sentence_index is not None else None,
@@ -76,12 +74,7 @@ def _findings(
         for text, of_text in examples
     )
     return [
-        {
-            "id": unit.id,
-            "side": unit.side,
-            "sentence_index": unit.sentence_index,
-            **found._asdict(),
-        }
+        {**unit.of_sentence, **found._asdict()}
         for unit, answer, was_misplaced, _ in answers
         for found in (
             *word_checks(unit.text, answer["claims"], known),

@@ -1,4 +1,6 @@
-"""Questions about a text, each with its short answer; and the answers that the other text gives."""
+"""Tasks whose answers stand in `llm_answers`: questions about a text, each with its short answer;
+the answers that the other text gives; grades of a summary, from 1 to 5 for each of four dimensions.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from claimscore.errors import ParseError
+from claimscore.metrics.llm_judge import DIMENSIONS, SCALE
 from claimscore.pipeline.tasks.base import (
     Task,
     TaskInput,
@@ -15,10 +19,12 @@ from claimscore.pipeline.tasks.base import (
     numbered_through,
     refuse_empty,
     sides_and_source_in,
+    value_probabilities,
     whole_text_units,
 )
 from claimscore.tables import LLM_ANSWERS, SOURCE_SIDE
 from claimscore.text import split_sentences
+from claimscore.types import Completion
 
 #: What the prompt allows for one text.
 MOST_QUESTIONS = 12
@@ -134,4 +140,73 @@ ANSWERS = Task(
     after=("questions",),
     fields=("text", "question"),
     n_required=2,
+)
+
+
+#: The likeliest tokens whose probabilities are asked for: as many as there are scores; some
+#: servers give no more.
+TOP_LOGPROBS = len(SCALE)
+
+
+def _judge_units(given: TaskInput) -> list[Unit]:
+    """One unit a dimension of each summary that has a source."""
+    sources = given.whole_texts(SOURCE_SIDE)
+    return [
+        Unit(
+            item.id,
+            item.side,
+            item.text,
+            item.text,
+            sentence_index=index,
+            more={"dimension": dimension, "source": sources[item.id]},
+        )
+        for item in given.texts
+        if item.text.strip() and item.id in sources
+        for index, dimension in enumerate(DIMENSIONS)
+    ]
+
+
+def _check_grade(answer: Mapping[str, Any]) -> None:
+    if answer["score"] not in SCALE:
+        raise ParseError(f"the score must be from {SCALE[0]} to {SCALE[-1]}, not {answer['score']}")
+
+
+def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
+    probabilities = value_probabilities(
+        "score", list(map(str, SCALE)), str(answer["score"]), completion.logprobs or ()
+    )
+    return {**answer, "probabilities": probabilities}
+
+
+def _judge_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": unit.id,
+            "task": "judge",
+            "side": unit.side,
+            "index": unit.sentence_index,
+            "question": unit.more["dimension"],
+            "answer": json.dumps(answer),
+        }
+    ]
+
+
+def _judge_sides(columns: Sequence[str]) -> tuple[str, ...]:
+    there = sides_and_source_in(columns)
+    return ("summary",) if {"summary", SOURCE_SIDE} <= set(there) else ()
+
+
+JUDGE = Task(
+    name="judge",
+    table=LLM_ANSWERS,
+    output={"score": "integer"},
+    units=_judge_units,
+    check=_check_grade,
+    rows=_judge_rows,
+    sides=_judge_sides,
+    fields=("text", "dimension", "source"),
+    n_required=2,
+    top_logprobs=TOP_LOGPROBS,
+    refine=_refine,
+    samples=True,
 )

@@ -214,12 +214,7 @@ def _findings(
     the text."""
     found = {}
     for unit, answer, _, asked_again in answers:
-        of_claim = {
-            "id": unit.id,
-            "side": unit.side,
-            "sentence_index": unit.sentence_index,
-            "claim_index": unit.claim_index,
-        }
+        of_claim = {**unit.of_sentence, "claim_index": unit.claim_index}
         is_dropped = bool(_objection(unit, answer))
         for check, holds in (("evidence_again", asked_again), ("evidence_dropped", is_dropped)):
             if holds:

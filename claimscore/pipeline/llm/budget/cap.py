@@ -53,18 +53,6 @@ class SpendTotals:
     answers_without_usage: int = 0
     cached_prompt_tokens: int = 0
 
-    def __add__(self, other: SpendTotals) -> SpendTotals:
-        known = self.usd is not None and other.usd is not None
-        return SpendTotals(
-            self.requests + other.requests,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            (self.usd or 0.0) + (other.usd or 0.0) if known else None,
-            self.possibly_billed_usd + other.possibly_billed_usd,
-            self.answers_without_usage + other.answers_without_usage,
-            self.cached_prompt_tokens + other.cached_prompt_tokens,
-        )
-
 
 class Reservation:
     """One attempt that may be sent. It is ended once: settled, released or kept."""
@@ -140,11 +128,6 @@ class Budget:
     @property
     def _price(self) -> Price | None:
         return self._prices[0]
-
-    @functools.cached_property
-    def earlier(self) -> SpendTotals:
-        """What earlier invocations have spent."""
-        return totals_of(self._before, self._price if self._before.requests else None)
 
     @property
     def totals(self) -> SpendTotals:

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 
 from claimscore.errors import InputError
 from claimscore.pipeline.map.input_table import MAX_FIELDS, JsonType, find_source, regrouped
-from claimscore.records import readers
-from claimscore.records.files import find_files
 
 
 def read(path: Path, size: int = 1000) -> pl.DataFrame:
@@ -109,30 +107,6 @@ def same(value: Any, result: Any) -> bool:
 
 
 # -- files
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        pytest.param('a,b\n\n1,"x\n""y"\n2,z\n', "", id="quotes and blank lines"),
-        pytest.param("a,b\n1,x\n\n2\n", r"line 4: 1 fields where the header names 2", id="short"),
-        pytest.param('a,b\n1,x\n2,"y\n', r"line 3: broken CSV in the record", id="open quote"),
-        pytest.param("a,b\n1,x\n2,\udcff\n", r"line 3: not UTF-8", id="bytes"),
-    ],
-)
-def test_csv_is_read_in_columns_as_row_by_row(tmp_path: Path, rows: str, message: str) -> None:
-    path = tmp_path / "x.csv"
-    path.write_bytes(rows.encode("utf-8", "surrogateescape"))
-    (file,) = find_files(str(path))
-    if message:
-        with pytest.raises(InputError, match=message):
-            list(readers.read_cells(file, 1))
-        return
-    for size in (1, 5):
-        cells = [
-            row for columns in readers.read_cells(file, size) for row in zip(*columns, strict=True)
-        ]
-        assert cells == [tuple(record.values()) for _, record in readers.read(file)]
 
 
 def test_csv_cells(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""Texts written anew: paraphrases, negations joined to sentences again, and FactSim's facts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from claimscore.pipeline.tasks.base import (
+    Task,
+    TaskInput,
+    Unit,
+    numbered_through,
+    refuse_empty,
+    sides_and_source_in,
+    sides_in,
+    text_units,
+    whole_text_units,
+)
+from claimscore.tables import FACTS, NEGATIONS, PARAPHRASES
+
+
+def _check_paraphrase(answer: Mapping[str, Any]) -> None:
+    refuse_empty("the paraphrase", answer["paraphrase"])
+
+
+def _paraphrase_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{**unit.of_sentence, "original": unit.text, "text": answer["paraphrase"].strip()}]
+
+
+PARAPHRASE = Task(
+    name="paraphrase",
+    table=PARAPHRASES,
+    output={"paraphrase": "string"},
+    units=text_units,
+    check=_check_paraphrase,
+    rows=_paraphrase_rows,
+    sides=sides_in,
+    several=True,
+    samples=True,
+)
+
+
+def _claim_units(given: TaskInput) -> list[Unit]:
+    """One unit a claim of the sides asked about (METRICS: decompose first, then negate)."""
+    whole = {(item.id, item.side): item.text for item in given.texts}
+    columns = ("id", "side", "text", "sentence_index", "claim_index")
+    return [
+        Unit(record, side, text, whole[record, side], *indices)
+        for record, side, text, *indices in given.tables["claims"].select(columns).iter_rows()
+        if (record, side) in whole
+    ]
+
+
+def _check_negation(answer: Mapping[str, Any]) -> None:
+    refuse_empty("the negation", answer["negation"])
+
+
+def _negation_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    texts = {"original": unit.text, "text": answer["negation"].strip()}
+    return [{**unit.of_sentence, "level": "claim", "claim_index": unit.claim_index, **texts}]
+
+
+def _sample(row: Mapping[str, Any]) -> int:
+    return row.get("sample") or 0
+
+
+def _join_sentences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, and after those of each sentence one row of level `sentence`.
+
+    Each sample of a sentence is joined by itself.
+    """
+    from claimscore.baseline.negation import rejoin  # word lists, which most commands do not need
+
+    joined: list[dict[str, Any]] = []
+    sentences = itertools.groupby(rows, key=lambda r: (r["id"], r["side"], r["sentence_index"]))
+    for _, sentence in sentences:
+        for _, sample in itertools.groupby(sorted(sentence, key=_sample), key=_sample):
+            claims = list(sample)
+            whole = {"level": "sentence", "text": rejoin([row["text"] for row in claims])}
+            no_claim = dict.fromkeys(("claim_index", "original", "request_key"))
+            joined += [*claims, {**claims[0], **whole, **no_claim}]
+    return joined
+
+
+NEGATE = Task(
+    name="negate",
+    table=NEGATIONS,
+    output={"negation": "string"},
+    units=_claim_units,
+    check=_check_negation,
+    rows=_negation_rows,
+    sides=sides_in,
+    after=("decompose",),
+    several=True,
+    samples=True,
+    join=_join_sentences,
+)
+
+
+def _check_facts(answer: Mapping[str, Any]) -> None:
+    for fact in answer["facts"]:
+        refuse_empty("a fact's subject or description", fact["subject"], fact["description"])
+
+
+def _fact_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    facts = ({name: text.strip() for name, text in fact.items()} for fact in answer["facts"])
+    return [{"id": unit.id, "side": unit.side, **fact} for fact in facts]
+
+
+FACTS_TASK = Task(
+    name="facts",
+    table=FACTS,
+    output={"facts": [{"subject": "string", "description": "string"}]},
+    units=whole_text_units,
+    check=_check_facts,
+    rows=_fact_rows,
+    sides=sides_and_source_in,
+    join=numbered_through,
+)
