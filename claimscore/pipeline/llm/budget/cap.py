@@ -110,7 +110,8 @@ class Budget:
         self._capped = max_cost is not None or max_requests is not None
         self._ledger = ledger
         self._allowance = ledger.allowance if ledger is not None and self._capped else None
-        self._before = Spent() if ledger is None else ledger.earlier
+        #: What earlier invocations have spent.
+        self.before = Spent() if ledger is None else ledger.earlier
         self._now = Spent()
         self._sent = 0
         self._held_pico = 0
@@ -293,7 +294,7 @@ class Budget:
     def _why_not(self, pico: int) -> str | None:
         """Why a request of this cost may not be sent; None where it may."""
         if self._max_requests is not None:
-            sent = self._before.requests + self._sent
+            sent = self.before.requests + self._sent
             if sent >= self._max_requests:
                 return (
                     f"--max-requests {self._max_requests} is used up: {sent} requests were sent; "
@@ -301,8 +302,8 @@ class Budget:
                 )
         if self._cap is None:
             return None
-        billed = _pico_of(self._before, self._price) + self._now.pico_usd
-        possibly = self._before.possibly_pico_usd + self._now.possibly_pico_usd
+        billed = _pico_of(self.before, self._price) + self._now.pico_usd
+        possibly = self.before.possibly_pico_usd + self._now.possibly_pico_usd
         if billed + possibly + self._held_pico + pico <= self._cap:
             return None
         besides = f" and {_dollars(possibly)} possibly billed besides" if possibly else ""
@@ -313,8 +314,8 @@ class Budget:
 
     def _sums_with(self, pico: int) -> tuple[int, int]:
         """Requests and picodollars that the run comes to with one request more."""
-        spent = self._before.worst_pico_usd + self._now.worst_pico_usd + self._held_pico
-        return self._before.requests + self._sent + 1, spent + pico
+        spent = self.before.worst_pico_usd + self._now.worst_pico_usd + self._held_pico
+        return self.before.requests + self._sent + 1, spent + pico
 
     # -- bounds of one request
 
