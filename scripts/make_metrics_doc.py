@@ -30,6 +30,11 @@ SHOWN = {
     "products.jsonl": ("kettle-1", "kettle-2"),
     "hotels.jsonl": ("hotel-paraphrase", "hotel-negated", "hotel-contrast"),
 }
+#: Components that say nothing about where a value comes from, beside the counts (`n_...`).
+UNSHOWN = {"baseline_f1", "best", "claims", "layer", "match", "repeats", "texts"} | {
+    "least_probability",
+    "mean_probability",
+}
 #: An option with more values than this is described by its page's own text.
 MOST_VALUES = 7
 
@@ -146,14 +151,17 @@ def _values(option: MetricOption) -> str:
 
 
 def _shared(told: Mapping[str, str]) -> str:
-    if len({*told.values()}) == 1:
-        return next(iter(told.values()))
-    return "; ".join(f"`{name}`: {text}" for name, text in told.items())
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, text in told.items():
+        names[text].append(f"`{name}`")
+    if len(names) == 1:
+        return next(iter(names))
+    return "; ".join(f"{', '.join(who)}: {text}" for text, who in names.items())
 
 
 def _component(name: str, value: Any) -> str:
     """A number, or a list of numbers or texts; nothing of what is nested deeper."""
-    if name == "best" or "repeats" in name:  # the examples have one reference and no repeats
+    if name in UNSHOWN or name.startswith("n_"):
         return ""
     if isinstance(value, float):
         return f"{name} {value:.2f}"
