@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -46,6 +47,13 @@ async def verdict(body: Body) -> Completion:
 def files(tmp_path: Path) -> Path:
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, RECORDS)), encoding="utf-8")
     return tmp_path / "in.jsonl"
+
+
+def call_of(tmp_path: Path, server: FakeServer, *options: str) -> tuple[Any, ...]:
+    """A run of all records whose claims are sentences, judged by the server."""
+    llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
+    call = ("run", files(tmp_path), "--out", tmp_path / "run", "--units", "sentences", *llm)
+    return *call, "--metrics", "faithfulness", *options
 
 
 def table(out: Path, name: str = "support") -> pl.DataFrame:
@@ -110,9 +118,7 @@ def test_the_report_shows_the_evidence_and_what_was_asked(tmp_path: Path, cli: C
 
     out = tmp_path / "run"
     with FakeServer(answer=verdict) as server:
-        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
-        call = ("run", files(tmp_path), "--out", out, "--units", "sentences", *llm)
-        cli(*call, "--metrics", "faithfulness", "--window-tokens", "100")
+        cli(*call_of(tmp_path, server, "--window-tokens", "100"))
         cli("report", out)
     one, two = Page((out / "report.html").read_text(encoding="utf-8")).details()
     assert [row[2:] for row in two["support"][0]["rows"]] == [["E", 1.0, BIG], ["N", 0.25, None]]
@@ -138,9 +144,7 @@ def test_batch_jobs_hold_nothing_back(tmp_path: Path, cli: Command) -> None:
         return await verdict(body)
 
     with FakeServer(answer=answer, logprobs="ignored") as server:
-        llm = ("--llm", "openai-batch:m", "--base-url", server.base_url, "--verifier", "llm")
-        call = ("run", files(tmp_path), "--out", tmp_path / "run", "--units", "sentences", *llm)
-        summary = cli(*call, "--metrics", "faithfulness", "--json").json()
+        summary = cli(*call_of(tmp_path, server, "--llm", "openai-batch:m", "--json")).json()
     assert lengths[:5] == [2, 2, 2, 2, 4]
     assert summary["metrics"]["faithfulness"]["mean"] == 0.5
     assert "Every probability of support is 1 or 0" in summary["notices"][0]
@@ -150,11 +154,10 @@ def test_a_long_source_is_read_whole(tmp_path: Path, cli: Command) -> None:
     """Window after window; one that supports the claim is enough, and no text is left out."""
     filler = " ".join(f"Sentence number {n} says nothing of interest." for n in range(40))
     record = {"id": "one", "summary": BIG, "source": f"{filler} {BIG} {filler}"}
-    (tmp_path / "in.jsonl").write_text(json.dumps(record), encoding="utf-8")
     with FakeServer(answer=verdict) as server:
-        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
-        call = ("run", tmp_path / "in.jsonl", "--out", tmp_path / "run", "--units", "sentences")
-        cli(*call, *llm, "--metrics", "faithfulness", "--window-tokens", "200")
+        call = call_of(tmp_path, server, "--window-tokens", "200")
+        (tmp_path / "in.jsonl").write_text(json.dumps(record), encoding="utf-8")
+        cli(*call)
         sources = [m["messages"][1]["content"].split("\n\nClaim: ")[0] for m in server.bodies]
     assert sum(len(body["messages"]) == 2 for body in server.bodies) == 5
     assert all(sum(f"number {n} says" in s for s in sources) >= 2 for n in range(40))
@@ -192,9 +195,7 @@ def test_a_window_too_long_for_the_model_says_the_way_out(tmp_path: Path, cli: C
         return await verdict(body)
 
     with FakeServer(answer=answer) as server:
-        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
-        call = ("run", files(tmp_path), "--out", tmp_path / "run", "--units", "sentences", *llm)
-        summary = cli(*call, "--metrics", "faithfulness", "--json").json()
+        summary = cli(*call_of(tmp_path, server, "--json")).json()
     (failure,) = summary["failures"]
     assert (failure["stage"], failure["kind"]) == ("verify", "context_length")
     assert failure["example"].endswith("asks about shorter windows of the source")
@@ -204,10 +205,8 @@ def test_a_window_too_long_for_the_model_says_the_way_out(tmp_path: Path, cli: C
 
 def test_a_folder_takes_one_verifier(tmp_path: Path, cli: Command) -> None:
     with FakeServer(answer=verdict) as server:
-        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
-        call = ("run", files(tmp_path), "--out", tmp_path / "run", "--units", "sentences", *llm)
-        cli(*call, "--metrics", "faithfulness")
-        found = cli(*call, "--metrics", "faithfulness", "--window-tokens", "500")
+        cli(*call_of(tmp_path, server))
+        found = cli(*call_of(tmp_path, server, "--window-tokens", "500"))
         assert "--window-tokens" in found.err
         n_asked = len(server.bodies)
         cli("score", tmp_path / "run", "--metrics", "source-coverage")

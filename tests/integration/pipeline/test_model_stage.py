@@ -334,18 +334,3 @@ def test_a_stop_ends_all_workers_and_drops_what_waits(tmp_path: Path) -> None:
             run_blocking(work.run)
         assert len(batches) == 2
         assert directory.steps_done("nli-a-b") == 0
-
-
-def test_threads_of_one_worker_share_its_models(tmp_path: Path) -> None:
-    both = threading.Barrier(2, timeout=20)
-    met: list[int] = []
-
-    def meet() -> None:
-        if not met:
-            both.wait()
-            met.append(1)
-
-    model = Chunkwise(meet)
-    with stages(tmp_path / "run", [Worker({"nli": model}, "cpu", 2)]) as (work, directory):
-        run_blocking(work.run)
-        assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS

@@ -94,20 +94,6 @@ def test_one_bad_answer_is_one_failure_row() -> None:
     assert listed.failures.select(columns).rows() == [("r1", "decompose", "a", 2, "parse", 3, "no")]
 
 
-def test_eight_sentences_of_one_text_make_a_request() -> None:
-    """Ten make two; those of another record are not mixed in; rows are as of one at a time."""
-    found = Asked(claims)
-    assert sorted(len(r.messages[-1].content.split("\n")) for r in found.asked) == [1, 2, 8]
-    rows = found.rows.select("id", "side", "sentence_index", "claim_index", "text", "sentence")
-    assert rows.rows() == [
-        *(("r1", "a", n, 0, text, text) for n, text in enumerate(SENTENCES)),
-        ("r2", "a", 0, 0, "One is bad.", "One is bad."),
-    ]
-    keys = found.rows["request_key"].to_list()
-    assert (len(set(keys)), len(set(keys[:8]))) == (3, 1)
-    assert found.failures.is_empty()
-
-
 @pytest.mark.parametrize(
     ("spoil", "asked"),
     [
@@ -201,19 +187,6 @@ def paraphrase(
         records=RECORDS.filter(id="r2"),
         cache=cache,
     )
-
-
-def test_samples_are_rows_and_requests_of_their_own(tmp_path: Path) -> None:
-    """Each by its index; more samples later buy only those that are new."""
-    cache = MemoryCache()
-    found = paraphrase(tmp_path, 3, lambda n: f"words {n}", cache)
-    assert found.samples == [0, 1, 2]
-    rows = found.rows.select("sentence_index", "sample", "text").rows()
-    assert rows == [(0, n, f"words {n}") for n in range(3)]
-    assert found.rows["request_key"].n_unique() == 3
-    more = paraphrase(tmp_path, 5, lambda n: f"words {n}", cache)
-    assert more.samples == [3, 4]
-    assert more.rows["sample"].to_list() == [0, 1, 2, 3, 4]
 
 
 def test_a_refused_sample_never_becomes_another(tmp_path: Path) -> None:

@@ -155,24 +155,6 @@ def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Pat
         assert last < (chunk + 1) * n_rows + 2 * 4
 
 
-def test_a_record_of_500_sentences_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    """While one of its answers is missing, chunks that come behind are done."""
-    last_is_asked = anyio.Event()
-
-    async def answer(request: Request) -> Completion:
-        text = request.messages[-1].content
-        if "House 5 " in text:
-            last_is_asked.set()
-        if "Part 499 " in text:
-            with anyio.fail_after(20):
-                await last_is_asked.wait()
-        return claim("It is warm.")
-
-    long = " ".join(f"Part {i} of house 0 is warm." for i in range(500))
-    houses = [[f"House {chunk} is warm."] for chunk in range(1, 6)]
-    assert n_claims(FakeProvider(answer), [[long], *houses], tmp_path) == 2 * (500 + 5)
-
-
 def test_the_time_left_is_that_of_the_slower_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown while a stage has done nothing; never zero while models have work."""
     now = 0.0

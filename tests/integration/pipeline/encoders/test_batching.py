@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders import batching
 from claimscore.pipeline.encoders.batching import (
-    GIVEN,
-    LOWERED,
     BatchRunner,
     longest_first,
     plan_batches,
@@ -89,15 +87,6 @@ def test_a_smaller_device_computes_the_same_rows(
     run(runner(budget), lengths, plain)
     assert plain.done == device.done
     assert [i for places in plain.done for i in places] == longest_first(lengths).tolist()
-
-
-def test_a_budget_is_given_or_the_default_until_it_is_lowered() -> None:
-    assert (runner(77).budget, runner(77).origin) == (77, GIVEN)
-    assert (runner(None).budget, runner(None, at_most=50).budget) == (1024, 50)
-    own, device = runner(None), Device([10] * 200, 200)
-    for _ in range(2):
-        run(own, [10] * 200, device)
-        assert (own.budget, own.origin, device.failed) == (125, LOWERED, 3)
 
 
 def test_an_item_is_done_when_all_its_rows_are() -> None:

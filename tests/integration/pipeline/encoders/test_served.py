@@ -138,16 +138,12 @@ def test_what_is_no_such_server_is_refused(server: Tei) -> None:
     ("role", "spec", "said"),
     [
         ("nli", "tei:", "must look like tei:http://host:8080"),
-        ("nli", "tei:host:8080", "must look like"),
         ("nli", "tei:ftp://host", "must look like"),
         ("nli", f"tei:http://me:{KEY}@host:8080", "CLAIMSCORE_NLI_API_KEY"),
-        ("nli", f"http://me:{KEY}@host:8080", "CLAIMSCORE_NLI_API_KEY"),
         ("nli", f"tei:http://host:8080?key={KEY}", "CLAIMSCORE_NLI_API_KEY"),
         ("nli", "openai:m@http://host/v1", "that is for --embedder"),
         ("embedder", "openai:m", "openai:MODEL@https://host/v1"),
         ("embedder", "openai:", "openai:MODEL@https://host/v1"),
-        ("embedder", "openai:@http://host/v1", "openai:MODEL@https://host/v1"),
-        ("embedder", "openai:m@", "openai:MODEL@https://host/v1"),
     ],
 )
 def test_wrong_addresses_are_refused_and_secrets_not_shown(role: str, spec: str, said: str) -> None:

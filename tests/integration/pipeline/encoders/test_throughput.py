@@ -96,15 +96,3 @@ def test_what_a_model_does_not_read_is_no_work(monkeypatch: pytest.MonkeyPatch) 
     assert tokens_of_each(pairs, 512) == 512 + 3 + 4
     throughput_file().write_text(json.dumps({" | ".join(KEY): {"tokens": 9, "seconds": 1}}))
     assert known_throughput(KEY) is None, "of a version that counted all of a text"
-
-
-def test_the_last_measurement_replaces_an_earlier_one() -> None:
-    """However much work that was of: another thread count, another version, a wrong count."""
-    save_throughput(KEY, Throughput(10_000_000, 100.0))
-    others = [KEY._replace(**{name: "other"}) for name in KEY._fields]
-    assert [known_throughput(other) for other in others] == [None] * 4
-    meter = Meter(KEY)
-    meter.add(500, 0.5)
-    assert known_throughput(KEY) == Throughput(10_000_000, 100.0)
-    meter.add(500, 0.5)
-    assert known_throughput(KEY) == Throughput(1_000, 1.0)

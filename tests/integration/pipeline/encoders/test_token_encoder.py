@@ -76,11 +76,6 @@ def test_batches_equal_one_pair_at_a_time(
         assert np.abs(found - expected).max() <= 2e-6
 
 
-def test_a_classifiers_encoder_can_be_read(tiny: Folders) -> None:
-    encoder = load(config(tiny("roberta", "nli")))
-    assert encoder.bertscore(TEXTS[:1], TEXTS[:1])[0] == pytest.approx([1, 1, 1], abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("family", "layer", "message"),
     [
@@ -171,12 +166,6 @@ def test_published_layers_and_baselines(name: str, layer: int | None, f1: float 
     found = published_baseline(name, layer or 17)
     assert (found and found[2]) == f1
     assert published_baseline(name, 99) is None
-
-
-def test_every_published_baseline_has_a_default_layer_within_it() -> None:
-    for name, rows in published().baselines.items():
-        assert 0 <= published().layers[name] < len(rows)
-        assert all(len(row) == 3 for row in rows)
 
 
 def test_embedded_baseline_file(tmp_path: Path) -> None:

@@ -18,7 +18,11 @@ from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ParseError
+from claimscore.metrics import METRICS, load_metric
+from claimscore.metrics.base import Metric, Requirements
+from claimscore.pipeline import model_stage
 from claimscore.pipeline.estimate import Estimate, estimate_requests, estimate_run
+from claimscore.pipeline.estimate.stage import metric_requirements
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.ratelimit.shared import (
     LIMITS_FILE,
@@ -26,9 +30,11 @@ from claimscore.pipeline.llm.ratelimit.shared import (
     SharedLimits,
     shared_scope,
 )
+from claimscore.pipeline.run import run
 from claimscore.types import Completion, Message, Request, Usage
 from tests.fake_server import Body, FakeServer, builtin_answer
 from tests.support.command_line import Command
+from tests.support.pass_doubles import FakeModel
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
@@ -334,3 +340,47 @@ def _text(completion: Completion) -> str:
     if completion.text == "bad":
         raise ParseError("bad")
     return completion.text
+
+
+def test_items_are_what_the_models_are_then_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts for the embedder, pairs for the classifier; a blank text is none, and afterwards
+    nothing is left."""
+    models, n = {"embedder": FakeModel(), "nli": FakeModel()}, 5
+    monkeypatch.setattr(model_stage, "load_model", lambda role, config: models[role])
+    records = [
+        {
+            "id": str(i),
+            "sources": [
+                f"Great pool, and {i} quiet rooms. The food is good.",
+                "" if i == n - 1 else "The rooms were clean. The staff was rude.",
+            ],
+            "summary": f"The rooms were clean. The staff of {i} was nice.",
+        }
+        for i in range(n)
+    ]
+    metrics = ("bert-cosine:against=source", "summac-zs", "mnli-doc")
+    config = RunConfig(records, tmp_path / "run", metrics, chunk_records=2)
+    counts = {one.step: one.items for one in estimate_run(config).passes}
+    run(config)
+    asked = {role: sum(map(len, model.calls)) for role, model in models.items()}
+    assert asked["embedder"] == counts["text_similarities-summary.text-source.text"] == 3 * n - 1
+    blocks = [found for step, found in counts.items() if step.startswith("block_nli")]
+    assert asked["nli"] == sum(found or 0 for found in blocks)
+    assert blocks == [4 * 2 * (n - 1) + 2 * 2, 2 * (n - 1) + 1]
+    after = estimate_run(config, out=tmp_path / "run")
+    assert [one.items for one in after.passes] == [0, 0, 0]
+
+
+def test_tasks_that_others_wait_for_are_named() -> None:
+    qa = {need.task: need.sides for need in metric_requirements(load_metric("qa")).tasks}
+    assert list(qa) == ["questions", "answers"]
+    negated = Metric(
+        "m", "v1",
+        Requirements((), (load_metric("caspr").requires.tasks[0]._replace(task="negate"),)),
+        lambda tables: [], (), "", (0, 1), "", "",
+    )  # fmt: skip
+    assert [need.task for need in metric_requirements(negated).tasks] == ["decompose", "negate"]
+    for name in set(METRICS) - {"summac-conv"}:
+        assert metric_requirements(load_metric(name)).metric == name

@@ -15,8 +15,8 @@ from claimscore.pipeline.estimate import Estimate, estimate_run
 from claimscore.pipeline.estimate.run_time import Prediction
 from claimscore.pipeline.llm.providers.base import load_provider
 from tests.integration.pipeline.estimate.test_estimate import EXAMPLES, NOWHERE
-from tests.integration.pipeline.estimate.test_passes import CountingClassifier
 from tests.support.command_line import Command
+from tests.support.pass_doubles import FakeModel
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
@@ -69,13 +69,13 @@ def test_what_the_rules_claim_is_what_the_models_are_then_given(
 ) -> None:
     """With the rules as language model the expected pairs are the pairs; of a finished run none is
     left, and the time is that of scoring again."""
-    classifier = CountingClassifier()
+    classifier = FakeModel()
     load = "claimscore.pipeline.model_stage.load_model"
     monkeypatch.setattr(load, lambda role, config: classifier)
     expected = estimated("caspr", check_entailment=True).passes
     call = (EXAMPLES, "--llm", "builtin-rules", "--metrics", "caspr", "--out", tmp_path / "run")
     assert cli("run", *call, "--quiet").status == 0
-    assert sum(one.expected_items or 0 for one in expected) == len(classifier.asked) > 0
+    assert sum(one.expected_items or 0 for one in expected) == sum(map(len, classifier.calls)) > 0
     after = cli("estimate", *call, "--json").json()
     for left in after["passes"]:
         assert (left["expected_items"], left["tokens"], left["seconds"]) == (0, 0, 0.0)
@@ -96,15 +96,6 @@ def test_where_nobody_knows_there_is_no_number(cli: Command) -> None:
     lines = cli("estimate", EXAMPLES, "--metrics", "caspr").out.splitlines()
     assert any(line.startswith("time: at least 6 s; how long the models will") for line in lines)
     assert any(" ".join(line.split()).startswith("nli-a-b not known about") for line in lines)
-
-
-def test_a_pace_is_of_one_device_and_dtype() -> None:
-    knows("nli", 100.0)
-    knows("nli", 1e6, device="NVIDIA H100")
-    other = EncoderConfig(device="cpu", dtype="bfloat16")
-    paces = [estimated("caspr", encoders=encoders).passes[0].tokens_per_s
-             for encoders in (EncoderConfig(device="cpu"), other)]  # fmt: skip
-    assert paces == [100.0, None]
 
 
 def test_several_devices_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

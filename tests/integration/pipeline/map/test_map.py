@@ -221,17 +221,6 @@ class TestTypes:
         run_map(tmp_path, frame, prompt=prompt, provider=provider)
         assert provider.asked[0].messages[-1].content == f"Say {' | '.join(texts.values())}"
 
-    def test_several_files(self, tmp_path: Path) -> None:
-        for i in range(3):
-            frame = pl.DataFrame({"text": [f"{i}-{j}" for j in range(2)] + ["a"]})
-            frame.write_parquet(tmp_path / f"p{i}.parquet")
-        provider = FakeProvider(say)
-        table = str(tmp_path / "p*.parquet")
-        made = run_map(tmp_path, table, provider=provider, chunk_rows=2).frame().collect()
-        assert made["text"].to_list() == ["0-0", "0-1", "a", "1-0", "1-1", "a", "2-0", "2-1", "a"]
-        assert made["answer"].to_list() == [text.upper() for text in made["text"]]
-        assert len(provider.asked) == 7
-
 
 class TestFailures:
     """Rows without an answer."""

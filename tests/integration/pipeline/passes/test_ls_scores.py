@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from claimscore.config import EncoderConfig, RunConfig
-from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric
 from claimscore.metrics.base import ChunkTables
 from claimscore.metrics.linguistic_semantic import code_linguistic, combined
@@ -61,11 +60,6 @@ def test_a_run_from_records_to_scores(tmp_path: Path) -> None:
     components = json.loads(found["y", "ls-score"]["components"])
     assert components["n_sources"] == 2
     assert set(scores["metric"]) == {"ls-score", "ls-score:variant=code"}
-
-
-def test_without_a_model_nothing_is_done(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--ls-model"):
-        run(config(tmp_path, None, "ls-score"))
 
 
 def test_the_ablation_from_records_to_scores(tmp_path: Path) -> None:

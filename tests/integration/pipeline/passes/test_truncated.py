@@ -9,7 +9,7 @@ import pytest
 
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders import load_model
-from tests.support.pass_doubles import claims, run_nli, run_pass
+from tests.support.pass_doubles import run_pass
 from tests.support.tiny_models import Folders
 
 LONG = "the room was clean and the staff was rude and the pool was warm and the food was good"
@@ -29,15 +29,6 @@ def config(tiny: Folders) -> EncoderConfig:
         device="cpu",
         offline=True,
     )
-
-
-def test_a_cut_pair_is_marked_in_nli(config: EncoderConfig) -> None:
-    table = claims(r1_a=["clean", LONG], r1_b=["quiet"])
-    result, _ = run_nli(table, ["r1"], load_model("nli", config))
-    found = result.rows["nli"].select("premise_index", "hypothesis_index", "truncated").rows()
-    assert found == [(0, 0, False), (1, 0, True), (0, 0, False), (0, 1, True)]
-    result, _ = run_nli(table, ["r1"])
-    assert set(result.rows["nli"]["truncated"]) == {None}
 
 
 @pytest.mark.parametrize(

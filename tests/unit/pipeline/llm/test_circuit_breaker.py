@@ -45,14 +45,6 @@ def test_what_opens_it_and_what_counts_against_a_request(
     assert breaker.is_open is opens
 
 
-def test_late_failures_of_requests_sent_before_do_not_put_the_probe_off() -> None:
-    breaker = opened(VirtualClock())
-    planned = breaker.probe_in_s
-    for number in range(100):
-        fail(breaker, f"late {number}")
-    assert breaker.probe_in_s == planned
-
-
 def test_patience_ends_after_max_outage_s() -> None:
     clock = VirtualClock()
     breaker = opened(clock, max_outage_s=60)
@@ -72,9 +64,3 @@ def test_a_server_that_refuses_everything_for_too_long_ends_patience_too() -> No
     clock.now += 31
     with pytest.raises(OutageError, match="slow down"):
         breaker.refused(RateLimitError("HTTP 429: slow down"))
-
-
-def test_a_refusal_says_that_the_server_is_there() -> None:
-    breaker = opened(VirtualClock())
-    breaker.refused(RateLimitError("HTTP 429"))
-    assert not breaker.is_open

@@ -82,13 +82,6 @@ async def test_going_on_goes_straight_to_the_larger_request() -> None:
     assert sent(provider) == [(256, 0), (512, 0)]
 
 
-async def test_the_sample_after_a_larger_answer_may_be_as_large() -> None:
-    provider = FakeProvider(long(300, "bad"))
-    outcomes, _ = await asked(provider, "a", max_samples=2)
-    assert values(outcomes) == ["parse!"]
-    assert sent(provider) == [(256, 0), (512, 0), (512, 1)]
-
-
 async def test_a_server_that_refuses_more_tokens_ends_the_question() -> None:
     async def reply(request: Request) -> Completion:
         await lowlevel.checkpoint()

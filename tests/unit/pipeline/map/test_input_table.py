@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import InputError
-from claimscore.pipeline.map.input_table import MAX_FIELDS, JsonType, find_source, regrouped
+from claimscore.pipeline.map.input_table import find_source, regrouped
 
 
 def read(path: Path, size: int = 1000) -> pl.DataFrame:
@@ -28,41 +28,6 @@ def read(path: Path, size: int = 1000) -> pl.DataFrame:
 
 
 # -- types of JSON: the one that all values of a column have in common
-
-
-def shape(*values: Any) -> pl.DataType | None:
-    seen = JsonType()
-    for value in values:
-        seen.see(value)
-    return seen.dtype()
-
-
-@pytest.mark.parametrize(
-    ("values", "dtype"),
-    [
-        ([], pl.String()),
-        ([None], pl.String()),
-        (["a", None], pl.String()),
-        ([1, None], pl.Int64()),
-        ([1, 2.5], pl.Float64()),
-        ([2**63 - 1], pl.Int64()),
-        ([2**63], None),
-        ([2**60, 0.5], None),
-        ([True, False], pl.Boolean()),
-        ([True, 1], None),
-        ([[1], [], None, [2.5]], pl.List(pl.Float64())),
-        ([[]], pl.List(pl.String())),
-        ([[1], ["a"]], None),
-        ([[1], 1], None),
-        ([{"a": 1}, {"b": "x"}], pl.Struct({"a": pl.Int64(), "b": pl.String()})),
-        ([{"a": 1}, {"a": "x"}], None),
-        ([{}], None),
-        ([{str(i): 1} for i in range(MAX_FIELDS + 1)], None),
-    ],
-)
-def test_the_common_type(values: list[Any], dtype: pl.DataType | None) -> None:
-    """None where JSON text must do."""
-    assert shape(*values) == dtype
 
 
 JSON = st.recursive(

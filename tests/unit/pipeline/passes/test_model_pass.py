@@ -125,9 +125,3 @@ def counted(kind: str, records: pl.DataFrame, **tables: pl.DataFrame) -> tuple[i
 def test_a_record_of_two_texts(kind: str, items: int, tokens: int) -> None:
     assert counted(kind, pl.DataFrame([record(1, TEN, "b" + TEN[1:])])) == (items, tokens)
     assert counted(kind, pl.DataFrame([record(1, " ", " ")])) == (0, 0)
-
-
-def test_facts_and_blocks_are_counted() -> None:
-    given = facts(r1_source=["room warm"], r1_summary=["room cold"])
-    assert counted("fact_similarities", RECORDS, facts=given) == (2, 2 * (9 // 4 + 2))
-    assert counted("block_nli", pl.DataFrame([record(1, WARM)])) == (1, 2 * (18 // 4 + 2))

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.passes import PASSES, PassResult, pair_nli
+from claimscore.pipeline.passes import PASSES, pair_nli
 from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
-from tests.support.pass_doubles import FakeModel, claims, run_nli, run_pass
+from tests.support.pass_doubles import claims, run_nli
 
 #: Claims of the two sides of some records.
 SIZES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=5)
@@ -109,28 +109,3 @@ def test_a_record_of_500_claims_a_side_among_others() -> None:
         tracemalloc.stop()
     assert result.rows["nli"].height == 500_180
     assert peak < 32 * 2**20
-
-
-def run(
-    *records: dict[str, object], over: tuple[str, str] = ("source.sentence", "summary.sentence")
-) -> tuple[PassResult, FakeModel]:
-    model = FakeModel()
-    frame = pl.DataFrame(list(records), infer_schema_length=None)
-    return run_pass("block_nli", model, frame, over=over), model
-
-
-def test_every_block_meets_every_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = {"id": "r", "source": "It was warm. It was raining.", "summary": "It rained a lot."}
-    result, model = run(record)
-    pairs = [("It was warm.", "It rained a lot."), ("It was raining.", "It rained a lot.")]
-    assert model.calls == [pairs]
-    rows = result.rows["block_nli"]
-    assert rows.select("premise_index", "hypothesis_index").rows() == [(0, 0), (1, 0)]
-    assert rows["entailment"].to_list() == pytest.approx([0.12, 0.15])
-    assert rows.select(pl.col("^.*_(side|cut)$")).unique().rows() == [
-        ("source", "sentence", "summary", "sentence")
-    ]
-    monkeypatch.setattr(pair_nli, "PAIRS_AT_ONCE", 1)
-    found, model = run(record)
-    assert found.rows["block_nli"].equals(rows)
-    assert model.calls == [pairs[:1], pairs[1:]]

@@ -139,15 +139,6 @@ def test_verdict_and_evidence(
     assert (row["evidence"], row["evidence_index"]) == (evidence, [ONE, TWO].index(evidence))
 
 
-def test_evidence_of_a_claim_that_only_a_window_supports_shares_its_words() -> None:
-    """No sentence says by itself what both say together: the one with its words is shown."""
-    values = {ONE: (0.2, 0.1), TWO: (0.1, 0.3), f"{ONE} {TWO}": (0.9, 0.0)}
-    model = Model(of(values))
-    rows = support(model, f"{ONE} {TWO}", table=claims(r_a=["Later there was rain."]))
-    shown = rows.select("verdict", "evidence", "contradiction").row(0)
-    assert shown == ("supported", TWO, pytest.approx(0.3))
-
-
 @pytest.mark.parametrize(
     ("claim", "verdict", "evidence"),
     [

@@ -42,26 +42,6 @@ def units(*sides: str, window_tokens: int = 3000) -> list[Unit]:
     return VERIFY.units(TaskInput(texts, "sentence", tables, RECORDS, window_tokens))
 
 
-def test_each_claim_is_asked_about_each_text_window_by_window() -> None:
-    """Questions about one window follow one another; blank texts have a place and no question.
-    Claims of references are looked for in the summary."""
-    assert [(unit.more["source"], unit.text, unit.place) for unit in units("summary")] == [
-        ("It is clean. It is big.", "It is clean.", (0, 0, 0)),
-        ("It is clean. It is big.", "It is big.", (1, 0, 0)),
-        ("It is small.", "It is clean.", (0, 2, 0)),
-        ("It is small.", "It is big.", (1, 2, 0)),
-        ("No pool.", "Warm.", (0, 0, 0)),
-    ]
-    assert [unit.more["source"] for unit in units("references")] == ["Clean and big."]
-    short = [(unit.more["source"], unit.place) for unit in units("summary", window_tokens=3)]
-    assert short[:4] == [
-        ("It is clean.", (0, 0, 0)),
-        ("It is clean.", (1, 0, 0)),
-        ("It is big.", (0, 0, 1)),
-        ("It is big.", (1, 0, 1)),
-    ]
-
-
 @given(text=st.text(alphabet="ab. \n漢é。", max_size=80), most_bytes=st.integers(4, 30))
 def test_windows_hold_all_of_a_text(text: str, most_bytes: int) -> None:
     found = [window for _, window in windows(text, most_bytes)]
@@ -121,21 +101,6 @@ def test_the_probability_is_that_of_the_verdict(
     (row,) = VERIFY.rows(units("summary")[0], answer)
     assert row["probability"] == pytest.approx(support)
     assert row["contradiction"] == pytest.approx(contradiction)
-
-
-def test_evidence_is_the_words_of_the_text() -> None:
-    """With the sentence in which they begin; what is not there is refused and none."""
-    of_claim = units("summary")[1]
-    assert VERIFY.objection is not None
-    for answer, evidence, index, is_refused in (
-        (answered("supported", "It  is big."), "It is big.", 1, False),
-        (answered("contradicted", "It is huge."), None, None, True),
-        (answered("supported", " "), None, None, True),
-        (answered("unmentioned", "It is huge."), None, None, False),
-    ):
-        (row,) = VERIFY.rows(of_claim, answer)
-        assert (row["evidence"], row["evidence_index"]) == (evidence, index)
-        assert bool(VERIFY.objection(of_claim, answer)) == is_refused
 
 
 def test_the_window_that_supports_a_claim_decides() -> None:

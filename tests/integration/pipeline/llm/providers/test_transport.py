@@ -344,30 +344,6 @@ async def test_a_server_that_accepts_no_connection(monkeypatch: pytest.MonkeyPat
 # -- what is used again
 
 
-async def test_a_hundred_at_once_take_a_hundred_connections_again_and_again():
-    """One each while they wait, the same ones for the next hundred."""
-    arrived, release = 0, anyio.Event()
-
-    async def handler(visit: Visit) -> None:
-        nonlocal arrived, release
-        while True:
-            await visit.request()
-            arrived += 1
-            if arrived % 100 == 0:
-                release.set()
-                release = anyio.Event()
-            else:
-                await release.wait()
-            await visit.send(answer(str(arrived).encode()))
-
-    async with serving(handler) as server, connected(server) as direct:
-        for _ in range(3):
-            async with anyio.create_task_group() as tasks:
-                for _ in range(100):
-                    tasks.start_soon(post, direct)
-        assert (server.n_connections, len(server.heads)) == (100, 300)
-
-
 @pytest.mark.parametrize("how", ["closed", "reset", "talks"])
 async def test_a_connection_that_went_bad_while_idle_is_not_used(how: str):
     """It is seen before anything is sent: no error, and no request twice."""

@@ -97,12 +97,6 @@ def test_refusals_that_come_as_late_as_answers_are_waited_for():
     assert client.refused_share <= 0.03
 
 
-def test_an_unlimited_server_is_at_full_speed_at_once():
-    server = SimulatedServer(latency_s=0.05)
-    client = simulate(server, until=2)
-    assert sum(0.30 <= t < 0.35 for t, _ in client.sent) >= 0.8 * 128
-
-
 @pytest.mark.parametrize("concurrency", [32, 128])
 @pytest.mark.parametrize("retry_after_s", [None, 0.02, 1.0])
 def test_isolated_refusals_hardly_slow_a_run(concurrency: int, retry_after_s: float | None):

@@ -101,6 +101,10 @@ def refused(status: int, **fields: str) -> httpx2.Response:
     return httpx2.Response(status, json={"error": fields}, headers=headers)
 
 
+def judged(code: str) -> list[Body]:
+    return [{"code": code, "message": "line 3"}]
+
+
 @pytest.mark.parametrize(
     ("call", "fault", "expected", "words"),
     [
@@ -109,19 +113,26 @@ def refused(status: int, **fields: str) -> httpx2.Response:
         ("upload", refused(404), ConfigError, "--llm openai:MODEL"),
         ("create", refused(400, message="window?"), ConfigError, "window"),
         ("upload", refused(307), ConfigError, "b/v1"),
+        ("batch", judged("model_not_found"), UnknownModelError, "line 3"),
+        ("batch", judged("billing_hard_limit_reached"), QuotaError, "line 3"),
+        ("batch", judged("invalid_json_line"), ConfigError, "line 3"),
     ],
-    ids=["key", "quota", "no API", "refused", "redirect"],
+    ids=["key", "quota", "no API", "refused", "redirect", "model", "billing", "line"],
 )
-async def test_a_refusal_to_take_a_batch_stops_the_run(
+async def test_a_refused_call_or_batch_stops_the_run(
     call: str,
-    fault: httpx2.Response,
+    fault: Any,
     expected: type[Exception],
     words: str,
     server: BatchServer,
     machine: Machine,
 ):
-    """At once, for all who wait; nothing stays behind, as nothing was paid."""
-    server.faults[call] = [fault]
+    """At once, in the server's words, for all who wait; nothing stays behind, as nothing was
+    paid."""
+    if call == "batch":
+        server.judge = lambda items: fault
+    else:
+        server.faults[call] = [fault]
     outcomes = await ask(machine.provider(), [question("a"), question("b")])
     assert {type(outcome) for outcome in outcomes} == {expected}
     assert words in str(outcomes[0])
@@ -219,15 +230,6 @@ async def test_a_batch_refused_for_how_it_asks_is_asked_otherwise(
     assert server.sizes == [2, 2, 2, 1]
 
 
-async def test_one_complaint_among_answers_teaches_nothing(server: BatchServer, machine: Machine):
-    complaint = error(400, "Unsupported parameter: 'max_tokens'", param="max_tokens")
-    server.line = lambda body, n: complaint if "bad" in str(body) else fine(body, n)
-    provider = machine.provider()
-    bad, _ = await ask(provider, [question("bad"), question("good")])
-    assert isinstance(bad, RejectedError)
-    assert provider.dialect == Dialect()
-
-
 # -- batches that are refused
 
 
@@ -276,25 +278,6 @@ async def test_a_queue_that_stays_full_ends_the_patience(server: BatchServer, ma
     assert "Enqueued token limit" in str(outcome)
     assert machine.clock.elapsed < 2000
     assert not list(JobJournal(machine.state).names())
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("model_not_found", UnknownModelError),
-        ("billing_hard_limit_reached", QuotaError),
-        ("invalid_json_line", ConfigError),
-    ],
-)
-async def test_a_refused_batch_stops_the_run(
-    code: str, expected: type[Exception], server: BatchServer, machine: Machine
-):
-    """In the server's words; no request of it is a failure row, and none waits for ever."""
-    server.judge = lambda items: [{"code": code, "message": "line 3"}]
-    outcomes = await ask(machine.provider(), [question("a"), question("b")])
-    assert {type(outcome) for outcome in outcomes} == {expected}
-    assert "line 3" in str(outcomes[0])
-    assert JobJournal(machine.state).names() == []
 
 
 async def test_a_batch_refused_for_the_servers_own_trouble_is_sent_again(

@@ -238,16 +238,6 @@ def test_a_model_that_may_not_give_logprobs_is_asked_without():
     assert learnt(body, status=500) is None
 
 
-def test_logprobs_are_sent_where_they_are_asked_for():
-    def sent(top: int, dialect: Dialect) -> dict[str, object]:
-        request = Request("openai", "n", "m", (Message("user", "x"),), top_logprobs=top)
-        body = chat_body(request, dialect)
-        return {name: value for name, value in body.items() if "logprobs" in name}
-
-    assert sent(0, FIRST) == sent(5, without("logprobs")) == {}
-    assert sent(5, FIRST) == {"logprobs": True, "top_logprobs": 5}
-
-
 @given(st.integers(400, 599), st.text(max_size=80), st.sampled_from(["json_schema", "top_p", ""]))
 def test_learning_comes_to_an_end(status: int, message: str, about: str):
     """Whatever a server goes on to say, it is asked only so often."""

@@ -259,18 +259,6 @@ def test_a_bad_url_is_a_config_error(url: str):
 # -- from settings
 
 
-def test_the_provider_is_made_of_settings(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("OPENAI_BASE_URL", "https://env.example/v1")
-    made = load_provider(LLMConfig(model="openai:org/m:free"))
-    assert (made.family, made.model) == ("openai", "org/m:free")
-    assert made.namespace == "https://env.example/v1"
-    named = LLMConfig(model="openai:m", base_url="https://opt.example", cache_namespace="mine")
-    assert load_provider(named).namespace == "mine"
-    monkeypatch.delenv("OPENAI_BASE_URL")
-    assert load_provider(LLMConfig(model="openai:m")).namespace == "https://api.openai.com/v1"
-
-
 @pytest.mark.parametrize("model", ["openai", "openai:", "gpt-5", ""])
 def test_an_unknown_llm_names_the_known(model: str):
     with pytest.raises(ConfigError, match="openai:"):

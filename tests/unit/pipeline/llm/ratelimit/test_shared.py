@@ -120,14 +120,6 @@ def test_requests_and_tokens_are_counted_apart(machine: Machine):
     assert lease(limits) == 0
 
 
-def test_what_is_given_back_may_be_leased_by_others(machine: Machine):
-    one, other = machine.process(), machine.process()
-    one.give_back("requests", 100)  # nothing was taken
-    lease(one, 5)
-    one.give_back("requests", 2)
-    assert lease(other) == 3
-
-
 def test_a_clock_that_jumps_blocks_nobody(machine: Machine):
     limits = machine.process()
     machine.now += FORGET_S / 2

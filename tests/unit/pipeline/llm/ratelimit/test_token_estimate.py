@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,16 +17,6 @@ def request(characters: int, *, max_tokens: int = 800, schema: str | None = None
 
 def answer(prompt: int | None, output: int | None, text: str = "") -> Completion:
     return Completion(text, "m", usage=Usage(prompt, output))
-
-
-def test_kinds_of_answers_are_told_apart():
-    estimate = TokenEstimate()
-    for _ in range(300):
-        estimate.learn(request(400, schema="short"), answer(200, 10))
-        estimate.learn(request(400, schema="long"), answer(200, 500))
-    assert estimate.expect(request(400, schema="short")) == pytest.approx(210, abs=5)
-    assert estimate.expect(request(400, schema="long")) == pytest.approx(700, abs=5)
-    assert estimate.expect(request(400, schema="new")) == pytest.approx(300, abs=5)
 
 
 def test_unreported_usage_is_estimated_from_the_text():
