@@ -57,8 +57,8 @@ from claimscore.tables import TABLES
 
 _OPTIONS = f"{STATE}/options.json"
 
-#: How often a folder is looked at in which files seem to be damaged while a run writes to it.
-_LOOKS = 4
+#: How often a reader looks at a folder in which files seem to be damaged.
+_LOOKS = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,20 +120,14 @@ class RunDirectory:
 
     def _refuse_damage(self) -> None:
         """`ConfigError` that names the damage; a writer at work may move files meanwhile."""
-        seen: list[str] = []
         for _ in range(_LOOKS):
-            found = [
-                *self.manifest.damaged,
-                *(f"{part.address}: {part.why}" for part in self.damaged()),
-            ]
+            damaged = (f"{part.address}: {part.why}" for part in self.damaged())
+            found = [*self.manifest.damaged, *damaged]
             if not found:
                 return
-            if found == seen:
-                break
-            seen = found
             self._load()
-        more = f" (and {len(seen) - 1:,} more)" if len(seen) > 1 else ""
-        raise ConfigError(f"{seen[0]}{more}; {ADVICE}")
+        more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
+        raise ConfigError(f"{found[0]}{more}; {ADVICE}")
 
     def __enter__(self) -> Self:
         self.workspace.open()

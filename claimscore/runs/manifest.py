@@ -13,13 +13,13 @@ sets small, so a run over a million records takes a few megabytes.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import threading
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeAlias
 
 from claimscore.errors import StoppedEarly
@@ -42,16 +42,6 @@ class Invalidation(NamedTuple):
 Entry: TypeAlias = PartSet | Invalidation
 
 
-@dataclasses.dataclass(eq=False)
-class _Commit:
-    """Entries of one caller on their way into the log."""
-
-    entries: Sequence[Entry]
-    superseded: list[PartSet] = dataclasses.field(default_factory=list)
-    error: Exception | None = None
-    is_done: bool = False
-
-
 class Manifest:
     """Finished steps, in memory and in a log. Threads may share it.
 
@@ -65,7 +55,7 @@ class Manifest:
         self._by_step: dict[str, list[PartSet | None]] = {}
         self._sets: dict[PartSet, None] = {}  # those that count, in the order they came
         self._generations: dict[tuple[str, int, int], int] = {}
-        self._waiting: list[_Commit] = []
+        self._waiting: list[tuple[Sequence[Entry], Future[list[PartSet]]]] = []
         self._mutex = threading.RLock()
         self._turn = threading.Lock()
         self.damaged: list[str] = []
@@ -227,30 +217,28 @@ class Manifest:
         Threads that come while a group is being written are the next group: one sync, or one
         object of a store, for all of them.
         """
-        mine = _Commit(entries)
+        mine: Future[list[PartSet]] = Future()
         with self._mutex:
-            self._waiting.append(mine)
+            self._waiting.append((entries, mine))
         with self._turn:
-            if not mine.is_done:
+            if not mine.done():
                 self._commit_group()
-        if mine.error is not None:
-            raise mine.error
-        return mine.superseded
+        return mine.result()
 
     def _commit_group(self) -> None:
         with self._mutex:
             group, self._waiting = self._waiting, []
         try:
-            self._log.append(b"".join(_line(e) for commit in group for e in commit.entries))
+            self._log.append(b"".join(_line(e) for entries, _ in group for e in entries))
         except BaseException as exc:
-            for commit in group:
-                commit.error = exc if isinstance(exc, Exception) else StoppedEarly("interrupted")
-                commit.is_done = True
+            for _, done in group:
+                done.set_exception(
+                    exc if isinstance(exc, Exception) else StoppedEarly("interrupted")
+                )
             raise
         with self._mutex:
-            for commit in group:
-                commit.superseded = [old for e in commit.entries for old in self._apply(e)]
-                commit.is_done = True
+            for entries, done in group:
+                done.set_result([old for e in entries for old in self._apply(e)])
         if self._log.is_long(len(self._sets)):
             self._log.rewrite(self._snapshot())
 

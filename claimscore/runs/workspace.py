@@ -16,6 +16,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -68,7 +69,6 @@ class Workspace:
         self._lock: FolderLock | None = None
         self._lease: Lease | None = None
         self._mirror: Mirror | None = None
-        self._note: bytes | None = None
         self._is_removed = False
         self._path = self.storage.local
         if self._path is not None:
@@ -79,6 +79,7 @@ class Workspace:
             self.state = user_state_dir() / "runs" / digest
             self._events = self.state / _EVENTS
             self._mirror = Mirror(self.storage)
+        self._note = self.state / "now.json"
 
     def log(self) -> ManifestLog:
         """The log of the manifest, to be read anew."""
@@ -113,8 +114,8 @@ class Workspace:
         except BaseException:
             self.release()
             raise
-        self._mirror.add(_EVENTS, self._read_events)
-        self._mirror.add(NOTE, lambda: self._note)
+        self._mirror.add(_EVENTS, partial(_read, self._events))
+        self._mirror.add(NOTE, partial(_read, self._note))
         self._mirror.start()
 
     def _refuse_other_files(self) -> None:
@@ -274,19 +275,12 @@ class Workspace:
             with os_errors(self._events), self._events.open("ab") as stream:
                 stream.write(line)
 
-    def _read_events(self) -> bytes | None:
-        with os_errors(self._events):
-            return self._events.read_bytes() if self._events.exists() else None
-
     def write_note(self, note: bytes) -> None:
         """Replace now.json; it is not synced, and errors are passed over."""
-        if self._path is None:
-            self._note = note
-            return
-        path = self._path / NOTE
         with contextlib.suppress(OSError):
-            path.with_suffix(".tmp").write_bytes(note)
-            path.with_suffix(".tmp").replace(path)
+            new = self._note.with_suffix(".tmp")
+            new.write_bytes(note)
+            new.replace(self._note)
 
 
 class Mirror:
@@ -341,6 +335,11 @@ class Mirror:
             with contextlib.suppress(ClaimscoreError):  # the next write raises it again
                 self.copy()
             wait_s = max(COPY_S, 19 * (time.monotonic() - began))
+
+
+def _read(path: Path) -> bytes | None:
+    with os_errors(path):
+        return path.read_bytes() if path.exists() else None
 
 
 def _end_last_line(path: Path) -> None:

@@ -50,7 +50,7 @@ class LocalStorage:
                 raise
 
     def suggestion(self, name: str) -> str:
-        return " (it is a folder)" if self.address(name).is_dir() else ""
+        return ""
 
     def exists(self, name: str) -> bool:
         path = self.address(checked(name))

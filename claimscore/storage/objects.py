@@ -17,22 +17,24 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import obstore
 from obstore import exceptions
 
 from claimscore.errors import ConfigError
 from claimscore.storage.interface import checked
-from claimscore.storage.ranges import RangeReader, copied
 from claimscore.storage.store_address import Address
 from claimscore.storage.stores import interruptible, no_bucket, open_store, store_errors
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta, PutMode, PutResult, UpdateVersion
+    from obstore import GetOptions, ObjectMeta, PutMode, PutResult, UpdateVersion
     from obstore.store import ObjectStore
 
 _UPLOADS = 4
+
+#: Bytes of one request of a stream: enough to hide a round trip, few for a slow line.
+RANGE_BYTES = 8 << 20
 
 
 class Stat(NamedTuple):
@@ -83,10 +85,44 @@ class ObjectStorage:
 
     def open(self, name: str) -> BinaryIO:
         meta = self._head(name)
-        kind = self._address.kind
-        source = self._store, self._key(name), meta, kind, self.address(name)
-        return (
-            copied(*source) if kind == "http" else io.BufferedReader(RangeReader(*source), 1 << 20)
+        if self._address.kind == "http":
+            return self._copied(name, meta)
+        return io.BufferedReader(_RangeReader(self, name, meta), 1 << 20)
+
+    def _copied(self, name: str, meta: ObjectMeta) -> BinaryIO:
+        """A web server may have no ranges: read whole, into a temporary file without a name."""
+        copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        try:
+            with self._errors(name):
+                blocks = iter(obstore.get(self._store, self._key(name)).stream())
+                while (block := interruptible(lambda: next(blocks, None))) is not None:
+                    copy.write(block)
+            if copy.tell() != meta["size"]:
+                raise self._changed(name)
+            copy.seek(0)
+        except BaseException:
+            copy.close()
+            raise
+        return copy
+
+    def read_range(self, name: str, meta: ObjectMeta, start: int) -> memoryview:
+        """Up to `RANGE_BYTES` bytes of this version of a file; `ConfigError` where another one
+        has replaced it."""
+        options: GetOptions = {"range": (start, min(start + RANGE_BYTES, meta["size"]))}
+        e_tag = meta["e_tag"]
+        if e_tag and not e_tag.startswith("W/"):  # a weak one never matches
+            options["if_match"] = e_tag
+        ask = partial(obstore.get, self._store, self._key(name), options=options)
+        try:
+            with self._errors(name):
+                return interruptible(lambda: memoryview(ask().bytes()))
+        except (exceptions.PreconditionError, FileNotFoundError):
+            raise self._changed(name) from None
+
+    def _changed(self, name: str) -> ConfigError:
+        return ConfigError(
+            f"{self.address(name)}: the object changed while it was being read; "
+            "let its writer finish, then run the same command again"
         )
 
     def stat(self, name: str) -> Stat:
@@ -209,6 +245,43 @@ class ObjectStorage:
     def _refuse_read_only(self, name: str) -> None:
         if not self.writable:
             raise ConfigError(f"{self.name}/{name}: a web server's files can only be read")
+
+
+class _RangeReader(io.RawIOBase):
+    """One version of an object as a stream. Holds one range in memory, whatever the length, and no
+    connection between two, so hours may pass between two lines."""
+
+    def __init__(self, storage: ObjectStorage, name: str, meta: ObjectMeta) -> None:
+        super().__init__()
+        self._fetch = partial(storage.read_range, name, meta)
+        self._size = meta["size"]
+        self._position = self._start = 0
+        self._range = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        if self._position >= self._size or not len(buffer):
+            return 0
+        offset = self._position - self._start
+        if not 0 <= offset < len(self._range):
+            self._range, self._start, offset = self._fetch(self._position), self._position, 0
+        part = self._range[offset : offset + len(buffer)]
+        buffer[: len(part)] = part
+        self._position += len(part)
+        return len(part)
 
 
 def _flat(data: bytes | memoryview) -> memoryview:

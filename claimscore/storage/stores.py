@@ -153,8 +153,9 @@ def _translated(kind: str, address: str, error: Exception, worked: bool) -> Exce
             f"{address}: the store's clock and this machine's differ by too much; set this "
             "machine's, then run the same command again"
         )
-    if status == 405:
-        return ConfigError(f"{address}: the server does not support what is asked of it (405)")
+    if status in (405, 501) or isinstance(error, exceptions.NotSupportedError):
+        code = f" ({status})" if status else ""
+        return ConfigError(f"{address}: the server does not support what is asked of it{code}")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(2, "No such object", address)
     if "Content-Length Header missing" in text:
@@ -191,8 +192,6 @@ def _translated(kind: str, address: str, error: Exception, worked: bool) -> Exce
         return ConfigError(
             f"{address}: access is denied{detail}; check {_CREDENTIALS[kind]} and the rights"
         )
-    if status == 501 or isinstance(error, exceptions.NotSupportedError):
-        return ConfigError(f"{address}: the server does not support what is asked of it")
     if status >= 500 or status in (408, 429):
         return StoppedEarly(
             f"{address}: the store answers {status}, after several tries; "

@@ -52,7 +52,7 @@ class StorageContract:
     def test_a_stream_reads_and_seeks(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 1000)
+        monkeypatch.setattr("claimscore.storage.objects.RANGE_BYTES", 1000)
         data = bytes(range(256)) * 20
         storage.write("big", data)
         with storage.open("big") as stream:

@@ -45,7 +45,7 @@ CONTENTS = {
 def test_an_object_gives_the_records_of_a_file(
     name: str, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
+    monkeypatch.setattr("claimscore.storage.objects.RANGE_BYTES", 5_000)
     data = CONTENTS[name]()
     (tmp_path / name).write_bytes(data)
     open_storage(f"{s3}/in").write(name, data)
@@ -95,7 +95,7 @@ def test_an_object_that_changes_is_refused(name: str, s3: str, tmp_path: Path) -
 def test_an_object_that_changes_between_two_ranges_is_refused(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
+    monkeypatch.setattr("claimscore.storage.objects.RANGE_BYTES", 5_000)
     folder = open_storage(s3)
     folder.write("r.jsonl", JSONL)
     with folder.open("r.jsonl") as stream:
@@ -171,7 +171,7 @@ class _Web(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A web server on loopback with the five files."""
-    monkeypatch.setattr("claimscore.storage.ranges.RANGE_BYTES", 5_000)
+    monkeypatch.setattr("claimscore.storage.objects.RANGE_BYTES", 5_000)
     for name, content in CONTENTS.items():
         (tmp_path / name).write_bytes(content())
     handler = functools.partial(_Web, directory=str(tmp_path))
