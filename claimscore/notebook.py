@@ -174,12 +174,17 @@ def evaluate(
 
 
 def score_pair(
-    first: str, second: str, metrics: str | Sequence[str] | None = None, **options: Any
+    first: str,
+    second: str,
+    metrics: str | Sequence[str] | None = None,
+    *,
+    progress: bool = False,
+    **options: Any,
 ) -> Evaluation:
     """Score two texts.
 
     `first` is `summary_a`, the source or the reference of a record, `second` is `summary_b` or the
-    summary, by what the metrics read. Nothing but the answers is kept. `options` as of `evaluate`.
+    summary, by what the metrics read. Nothing but the answers is kept. `options` as of `evaluate`, but `out`.
     """
     for text in (first, second):
         if not isinstance(text, str):
@@ -191,7 +196,7 @@ def score_pair(
     read = {column for metric in loaded for column in metric.requires.columns}
     record = {column: text for column, text in places.items() if column in read}
     with tempfile.TemporaryDirectory(prefix="claimscore-") as folder:
-        found = evaluate([record], metrics, out=Path(folder), progress=False, **options)
+        found = evaluate([record], metrics, out=Path(folder), progress=progress, **options)
         _ = found.scores, found.claims, found.records  # they outlive the folder
     return found
 

@@ -44,8 +44,11 @@ def convert(name: str, source: Path, out: Path) -> int:
                 count += 1
         except (KeyError, TypeError, AttributeError, ValueError) as exc:
             what = f"no {exc}" if isinstance(exc, KeyError) else str(exc)
+            if isinstance(exc, UnicodeDecodeError | json.JSONDecodeError):
+                what = "the file is no JSON"
+            wanted = (CONVERTERS[name].__doc__ or "").partition("\n")[0]
             raise InputError(
-                f"{source}: record {count + 1} is not in a format of {name}: {what}"
+                f"{source}: record {count + 1} is not in a format of {name}: {what}; wanted: {wanted}"
             ) from exc
         if not count:
             raise InputError(f"{source}: there are no records in it")

@@ -213,7 +213,7 @@ class _Validation:
         for ours, theirs in self._selection.columns.items():
             if ours not in self._types.names:
                 raise InputError(
-                    f"{name}: --columns {ours}={theirs}: no record has a column {_shown(theirs)}"
+                    f"{name}: {self._renamed(ours)}: no record has a column {_shown(theirs)}"
                 )
         columns = tuple(self._types.columns())
         return Dataset(
@@ -286,7 +286,7 @@ class _Validation:
         for ours, theirs in self._selection.columns.items():
             if ours not in names:
                 raise MissingColumnsError(
-                    f"{where}: --columns {ours}={theirs}: no column {_shown(theirs)}; {said}: "
+                    f"{where}: {self._renamed(ours)}: no column {_shown(theirs)}; {said}: "
                     f"{_listed(given)}",
                     names,
                     is_slip=True,
@@ -334,10 +334,16 @@ class _Validation:
         for ours, theirs in self._selection.columns.items():
             if theirs not in names:
                 raise InputError(
-                    f"{where}: --columns {ours}={theirs}: no column {_shown(theirs)}; the columns "
-                    f"are: {_listed(names)}"
+                    f"{where}: {self._renamed(ours)}: no column {_shown(theirs)}; the columns are: "
+                    f"{_listed(names)}"
                 )
         self._refuse_missing(where, self._selection.names(names), "the columns are")
+
+    def _renamed(self, ours: str) -> str:
+        """The entry of `columns` for this name, as it is written in Python or typed."""
+        theirs = self._selection.columns[ours]
+        in_python = self._files[0].format == "rows"
+        return f"columns={ {ours: theirs} }" if in_python else f"--columns {ours}={theirs}"
 
     def _check_duplicates(self) -> None:
         """Refuse an id that stands twice. Eight bytes an id are in memory; only where two of these
