@@ -23,8 +23,7 @@ from claimscore.baseline import parser
 from claimscore.metrics.caspr import caspr_from_labels
 from claimscore.pipeline.encoders.embedded import ADAPTER_PATH, load_embedded_nli
 from claimscore.text import split_sentences
-from claimscore.training.claim_documents import human_documents, is_development
-from claimscore.training.claim_pairs import claim_pairs
+from claimscore.training.claim_pairs import claim_pairs, human_documents, is_development
 from claimscore.training.nli_examples import make_batch, read_pairs, tokenize, training_files
 from claimscore.training.nli_training import pieces
 from claimscore.training.text_changes import reword, swap_roles

@@ -184,7 +184,8 @@ def score_pair(
     """Score two texts.
 
     `first` is `summary_a`, the source or the reference of a record, `second` is `summary_b` or the
-    summary, by what the metrics read. Nothing but the answers is kept. `options` as of `evaluate`, but `out`.
+    summary, by what the metrics read. Nothing but the answers is kept. `options` as of `evaluate`,
+    but `out`.
     """
     for text in (first, second):
         if not isinstance(text, str):

@@ -48,7 +48,8 @@ def convert(name: str, source: Path, out: Path) -> int:
                 what = "the file is no JSON"
             wanted = (CONVERTERS[name].__doc__ or "").partition("\n")[0]
             raise InputError(
-                f"{source}: record {count + 1} is not in a format of {name}: {what}; wanted: {wanted}"
+                f"{source}: record {count + 1} is not in a format of {name}: {what}; "
+                f"wanted: {wanted}"
             ) from exc
         if not count:
             raise InputError(f"{source}: there are no records in it")

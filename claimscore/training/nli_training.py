@@ -42,7 +42,7 @@ from claimscore.pipeline.encoders.embedded import (
 )
 from claimscore.stats.calibration import best_temperature, expected_calibration_error
 from claimscore.stats.classification import confusion_matrix
-from claimscore.training.claim_pairs import claim_pairs
+from claimscore.training.claim_pairs import PASSAGE_KINDS, claim_pairs
 from claimscore.training.loop import (
     OnTraining,
     TrainingCheckpoint,
@@ -60,7 +60,6 @@ from claimscore.training.nli_examples import (
     tokenize,
     training_files,
 )
-from claimscore.training.passage_pairs import PASSAGE_KINDS
 from claimscore.training.recipes import FIRST_WEIGHTS, NLITrainingConfig
 
 FIRST_PHASE = 192 / 282  # the first phase's share of the samples

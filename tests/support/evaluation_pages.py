@@ -12,12 +12,13 @@ import pytest
 
 from claimscore.config import RunConfig
 from claimscore.evaluation.caspr_experiment import (
+    COMPARISONS,
     MEANS_SCHEMA,
     RHO_SCHEMA,
     CasprConfig,
     CasprResult,
+    MissingPair,
 )
-from claimscore.evaluation.caspr_texts import COMPARISONS, MissingPair
 from claimscore.evaluation.compare.comparison import CompareConfig, compare
 from claimscore.evaluation.correlations import CorrelateConfig, correlate
 from claimscore.evaluation.label_items import LabelConfig, draw, write_sheet

@@ -65,15 +65,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation": BASE
     | {"report", "runs", "evaluation", "evaluation.compare", "evaluation.summac_grid"}
-    | {"evaluation.caspr_texts", "evaluation.caspr_experiment", "evaluation.human_claims"}
-    | {"evaluation.support_benchmark"},
+    | {"evaluation.caspr_experiment", "evaluation.human_claims", "evaluation.support_benchmark"},
     "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE
     | {"text", "blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
-    "evaluation.caspr_texts": BASE  # it makes texts by runs
-    | {"evaluation", "records", "runs", "pipeline", "pipeline.llm"},
-    "evaluation.caspr_experiment": BASE  # it scores texts by a run
-    | {"evaluation", "evaluation.caspr_texts", "stats", "pipeline"},
+    "evaluation.caspr_experiment": BASE  # it makes and scores texts by runs
+    | {"evaluation", "records", "runs", "stats", "pipeline", "pipeline.llm"},
     "evaluation.factsim_examples": BASE  # a run scores its texts
     | {"evaluation", "metrics", "runs", "pipeline", "pipeline.encoders"},
     "evaluation.human_claims": BASE  # it asks the model itself

@@ -179,7 +179,8 @@ def test_progress_is_told_while_it_works(evaluate: Any, capsys: pytest.CaptureFi
     ("metrics", "value"), [("ds", 100 * 5 / 6), ("rouge-1", 0.0), (["rouge-1:against=source"], 0.0)]
 )
 def test_two_texts(metrics: Any, value: float, tmp_path: Path) -> None:
-    found = claimscore.score_pair("It is clean.", "Two beds.", metrics, cache_dir=tmp_path)
+    texts = "It is clean.", "Two beds."
+    found = claimscore.score_pair(*texts, metrics, cache_dir=tmp_path, progress=False)
     assert found.scores.rows() == [("0", pytest.approx(value), None)]
     assert repr(found).splitlines()[0] == "Evaluation of 1 record"
     assert "run:" not in repr(found)
@@ -207,6 +208,7 @@ class Splits(dict[str, Any]):
         (ROWS, {"limit": 0}, "--limit must be at least 1, not 0"),
         (ROWS, {"max_cost": "5"}, "max_cost must be a number or None, not '5' of type str"),
         (ROWS, {"llm": 3}, "llm must be of type LLMConfig, not int"),
+        (ROWS, {"columns": {"a": "b"}}, "the data: columns={'a': 'b'}: no record has a column b"),
         (ROWS, {"columns": "a=b"}, "columns must be a dict of text to text, not 'a=b' of type str"),
         (ROWS, {"llmm": "x"}, "unknown option llmm; is llm meant?"),
         (ROWS, {"zzz": "x"}, "unknown option zzz; known: allow_http_key, "),

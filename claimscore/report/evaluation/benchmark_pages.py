@@ -10,8 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from claimscore.evaluation.caspr_experiment import TITLES, CasprResult
-from claimscore.evaluation.caspr_texts import COMPARISONS
+from claimscore.evaluation.caspr_experiment import COMPARISONS, TITLES, CasprResult
 from claimscore.evaluation.correlations import CorrelateConfig, CorrelateResult
 from claimscore.evaluation.human_claims import ClaimsResult
 from claimscore.evaluation.labels import LabelsResult

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from claimscore.cli import main
-from claimscore.evaluation.caspr_texts import COMPARISONS
+from claimscore.evaluation.caspr_experiment import COMPARISONS
 from claimscore.metrics.ds import distinctiveness
 from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer, builtin_answer

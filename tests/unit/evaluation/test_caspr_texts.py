@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import InputError
-from claimscore.evaluation.caspr_texts import (
+from claimscore.evaluation.caspr_experiment import (
     MADE_FROM,
     AnnotatedRecord,
     MadeTexts,

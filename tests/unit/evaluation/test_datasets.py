@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.caspr_texts import read_annotated
+from claimscore.evaluation.caspr_experiment import read_annotated
 from claimscore.evaluation.datasets import CONVERTERS, convert
 from claimscore.records.dataset import prepare
 from tests.support.rated_tables import write_jsonl
@@ -240,6 +240,13 @@ def test_another_format_is_named(name: str, tmp_path: Path):
     with pytest.raises(InputError, match=rf"x.jsonl: record 1 is not in a format of {name}: no '"):
         convert(name, path, out)
     assert not out.exists()
+
+
+def test_a_table_in_place_of_the_authors_json(tmp_path: Path):
+    path = tmp_path / "rose.parquet"
+    path.write_bytes(b"PAR1\xd0\xff")
+    with pytest.raises(InputError, match=r"is no JSON; wanted: RoSE .*acu-cnndm"):
+        convert("rose", path, tmp_path / "out.jsonl")
 
 
 def test_unknown_or_empty(tmp_path: Path):
