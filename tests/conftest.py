@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from claimscore.cli import main
 from claimscore.pipeline.encoders import arithmetic
 from claimscore.types import JSON
-from tests.support.command_line import Command, Result
+from tests.support.command_line import Command, Result, claimscore
 from tests.support.object_store import gs, gs_server, s3, s3_server
 
 __all__ = ["gs", "gs_server", "s3", "s3_server"]  # fixtures that any test may ask for
@@ -178,6 +177,6 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Command:
 
     def call(*arguments: object) -> Result:
         capsys.readouterr()
-        return Result(main([str(argument) for argument in arguments]), *capsys.readouterr())
+        return Result(claimscore(*arguments), *capsys.readouterr())
 
     return call

@@ -26,6 +26,7 @@ from tests.e2e.shapes import Shape, shape, tables
 from tests.fake_server import AnswerFunction, Body, FakeServer, builtin_answer, text_answer
 from tests.fake_server.http import Exchange
 from tests.support.language_model import judging_answer
+from tests.support.rated_tables import write_jsonl
 from tests.support.tiny_models import (
     save_tiny_causal,
     save_tiny_masked,
@@ -174,8 +175,7 @@ def play() -> Session:
 
 
 def _jsonl(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, rows)
 
 
 def _rows(name: str) -> list[dict[str, Any]]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from claimscore.cache.store import DiskCache
-from claimscore.cli import main
 from claimscore.config import user_cache_dir
 from tests.fake_server import FakeServer
+from tests.support.command_line import claimscore, table
+from tests.support.rated_tables import write_jsonl
 
 LINES = [
     {"id": f"r{i}", "summary": f"Room {i} is clean and quiet. Floor {i} is loud."} for i in (1, 2)
@@ -23,16 +22,14 @@ LINES = [
 @pytest.fixture
 def records(tmp_path: Path) -> Path:
     path = tmp_path / "records.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in LINES), encoding="utf-8")
-    return path
+    return write_jsonl(path, LINES)
 
 
 def beds(tmp_path: Path, n: int) -> Path:
     """Records of one sentence each."""
     path = tmp_path / f"{n}.jsonl"
     lines = ({"id": f"x{i}", "summary": f"Bed {i} is hard."} for i in range(n))
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
+    return write_jsonl(path, lines)
 
 
 def prompt(tmp_path: Path, settings: str) -> Path:
@@ -46,15 +43,11 @@ def prompt(tmp_path: Path, settings: str) -> Path:
 def decompose(server: FakeServer, records: Path, out: Path, file: Path, *more: object) -> int:
     options = ("--metrics", "", "--tasks", "decompose", "--prompt", f"decompose={file}")
     call = ("run", records, "--out", out, *options, "--llm", "openai:m")
-    return main([str(word) for word in (*call, "--base-url", server.base_url, *more)])
+    return claimscore(*call, "--base-url", server.base_url, *more)
 
 
 def asked(server: FakeServer) -> Counter[int]:
     return Counter(body["max_tokens"] for body in server.bodies)
-
-
-def table(out: Path, name: str) -> pl.DataFrame:
-    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
 
 
 def test_a_run_asks_again_with_more_tokens(records: Path, tmp_path: Path, capsys: Any) -> None:
@@ -70,7 +63,7 @@ def test_a_run_asks_again_with_more_tokens(records: Path, tmp_path: Path, capsys
         call = ("estimate", beds(tmp_path, 45), "--metrics", "", "--tasks", "decompose")
         options = ("--prompt", f"decompose={file}", "--llm", "openai:m")
         capsys.readouterr()
-        assert main([*map(str, (*call, *options, "--base-url", server.base_url))]) == 0
+        assert claimscore(*call, *options, "--base-url", server.base_url) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "decompose 45 30 45 " in said  # questions, answered, requests: three each
     assert "3.00 tries a question as so far, 67% of the answers cut off" in said
@@ -81,22 +74,3 @@ def test_a_run_asks_again_with_more_tokens(records: Path, tmp_path: Path, capsys
     cache.close()
     assert set(stored) == set(claims["request_key"])
     assert {entry.completion.finish_reason for entry in stored.values()} == {"stop"}
-
-
-def test_still_cut_off_is_one_row_with_both_numbers_and_the_setting(
-    records: Path, tmp_path: Path
-) -> None:
-    file = prompt(tmp_path, "max_tokens = 16\nmax_tokens_limit = 24")
-    with FakeServer(completion_tokens=40) as server:
-        for _ in range(2):
-            assert decompose(server, records, tmp_path / "one", file) == 3
-            assert asked(server) == {16: 4, 24: 4}
-        failures = table(tmp_path / "one", "failures")
-        assert failures["kind"].to_list() == ["length"] * 4
-        assert failures["attempts"].to_list() == [2] * 4
-        for message in failures["message"]:
-            for words in ("24", "max_tokens is 16", "max_tokens_limit", "[settings]"):
-                assert words in message
-        prompt(tmp_path, "max_tokens = 16\nmax_tokens_limit = 48")
-        assert decompose(server, records, tmp_path / "two", file) == 0
-        assert asked(server) == {16: 4, 24: 4, 32: 4, 48: 4}

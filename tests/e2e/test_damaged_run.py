@@ -19,7 +19,7 @@ from claimscore.cli import main
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline import run as run_module
-from claimscore.pipeline.run import RunResult, run, score
+from claimscore.pipeline.run import RunResult, run
 from claimscore.pipeline.status import run_status
 from claimscore.runs import RunDirectory, compaction
 from claimscore.types import Completion, Request
@@ -154,16 +154,6 @@ def delete(path: Path, _: int) -> None:
 DAMAGES: list[Callable[[Path, int], None]] = [cut, flip, empty, delete]
 
 
-def test_the_run_has_what_the_tests_damage(finished: RunConfig) -> None:
-    """Merged files of two sizes, both kinds of failures, steps made from others."""
-    names = {path.name for path in parts(out_of(finished))}
-    assert "part-000000-000003.1-decompose-a-b.parquet" in names
-    assert "part-000004-000005.1-nli-a-b.parquet" in names
-    assert "part-000006-nli-a-b.parquet" in names
-    kinds = rows(finished)["failures"].filter(stage="decompose")["kind"]
-    assert kinds.to_list() == ["content_filter", "parse"]
-
-
 @settings(max_examples=3)
 @given(seed=st.integers(0, 2**32), n_files=st.integers(1, 12))
 def test_any_damage_is_mended(finished: RunConfig, seed: int, n_files: int) -> None:
@@ -203,15 +193,6 @@ def test_a_compacted_file(copied: RunConfig, finished: RunConfig) -> None:
     assert f"{path.name}: missing; 20 steps of 4 chunks made again" in line
     assert_as_before(copied, finished)
     assert {p: p.stat().st_mtime_ns for p in others} == others
-
-
-def test_failures_that_are_lost(copied: RunConfig, finished: RunConfig) -> None:
-    """What was refused without an answer is asked again; answers that could not be used are in the
-    cache, and count."""
-    for chunks, n_refused in (("000000-000003.1", 1), ("000004-000005.1", 0)):
-        (out_of(copied) / "failures" / f"part-{chunks}-decompose-a-b.parquet").unlink()
-        assert again(copied)[1] == n_refused
-        assert_as_before(copied, finished)
 
 
 def test_a_kill_after_the_damage_was_forgotten(copied: RunConfig, finished: RunConfig) -> None:
@@ -328,14 +309,3 @@ def test_scores_with_a_flipped_bit_are_not_shown(
     assert main(["report", str(copied.out)]) == 2
     assert main(["compare", str(copied.out), str(finished.out)]) == 2
     assert capsys.readouterr().err.count("scores.parquet: damaged: not what was written") == 2
-
-
-def test_damage_found_while_a_metric_is_added(copied: RunConfig, finished: RunConfig) -> None:
-    """A flipped bit is found when the rows are read: `score` names it, `run` mends it."""
-    path = out_of(copied) / "records" / "part-000000-000003.2.parquet"
-    path = path if path.exists() else next((out_of(copied) / "records").iterdir())
-    flip(path, 4000)
-    with pytest.raises(ConfigError, match=f"{path.name}: damaged: not what was written"):
-        score(copied.out, ("ds",))
-    assert again(copied)[1] == 0
-    assert_as_before(copied, finished)

@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from claimscore.cli import main
 from tests.fake_server import FakeServer, text_answer
+from tests.support.command_line import claimscore
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "explanation/guarantees.md").read_text(encoding="utf-8")
@@ -55,10 +55,6 @@ def _first_cells(table: str) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
 
-def _claimscore(*arguments: object) -> int:
-    return main([str(argument) for argument in arguments])
-
-
 def _records(path: Path, *ids: str) -> Path:
     texts = {"summary_a": "The room is clean.", "summary_b": "The room is loud."}
     path.write_text("".join(json.dumps({"id": i, **texts}) + "\n" for i in ids), encoding="utf-8")
@@ -76,10 +72,10 @@ def test_a_key_is_in_no_file_and_no_message(
     with FakeServer(answer=answer, key=KEY) as server:
         llm = ("--llm", "openai:m", "--base-url", server.base_url)
         run = ("run", records, "--out", out, "--metrics", "", "--tasks", "decompose", *llm)
-        assert _claimscore(*run) == 0
+        assert claimscore(*run) == 0
         assert server.n_requests
         monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}-wrong")
-        assert _claimscore(*run[:3], tmp_path / "refused", *run[4:], "--cache-namespace", "n") == 2
+        assert claimscore(*run[:3], tmp_path / "refused", *run[4:], "--cache-namespace", "n") == 2
     told = capfd.readouterr()
     assert KEY not in told.out + told.err
     for path in tmp_path.rglob("*"):
@@ -94,7 +90,7 @@ def test_an_id_is_never_a_path(tmp_path: Path) -> None:
     ids = ("../escaped", "/tmp/escaped", "a/b", "..", "nul\x01escaped")
     records, out = _records(tmp_path / "records.jsonl", *ids), tmp_path / "runs" / "run"
     arguments = ("--metrics", "ds", "--cache-dir", tmp_path / "cache", "--quiet")
-    assert _claimscore("run", records, "--out", out, *arguments) == 0
+    assert claimscore("run", records, "--out", out, *arguments) == 0
     assert pl.read_parquet(out / "scores.parquet")["id"].to_list() == list(ids)
     assert not [path for path in tmp_path.rglob("*") if "escaped" in path.name]
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"run"}
@@ -108,7 +104,7 @@ def test_a_named_namespace_finds_the_answers_at_another_address(tmp_path: Path) 
         with FakeServer() as server:
             llm = ("--llm", "openai:m", "--base-url", server.base_url, *options)
             task = ("--metrics", "", "--tasks", "decompose", "--cache-dir", tmp_path / "cache")
-            assert _claimscore("run", records, "--out", tmp_path / out, *task, *llm) == 0
+            assert claimscore("run", records, "--out", tmp_path / out, *task, *llm) == 0
             return server.n_requests
 
     assert requests("first", "--cache-namespace", "mine") == 2

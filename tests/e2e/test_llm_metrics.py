@@ -10,17 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.cli import main
 from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer
+from tests.support.command_line import claimscore, table
 from tests.support.language_model import judging_answer
+from tests.support.rated_tables import write_jsonl
 
 BOTH = ("--metrics", "llm-judge,qa")
-
-
-def claimscore(*arguments: object) -> int:
-    """The command line, in this process."""
-    return main([str(argument) for argument in arguments])
 
 
 def write_records(path: Path, n: int = 6) -> Path:
@@ -34,8 +30,7 @@ def write_records(path: Path, n: int = 6) -> Path:
         for i in range(n)
     ]
     rows[-1] |= {"source": rows[-1]["source"].split(". ", 1)}
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, rows)
 
 
 def options(server: FakeServer, *more: object) -> tuple[object, ...]:
@@ -49,51 +44,8 @@ def scores_of(out: Path, metric: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def table(out: Path, name: str) -> pl.DataFrame:
-    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both metrics over six records, once and undisturbed."""
-    folder = tmp_path_factory.mktemp("llm-metrics")
-    records = write_records(folder / "in.jsonl")
-    with FakeServer(answer=judging_answer) as server:
-        call = ("run", records, "--out", folder / "run", *BOTH, *options(server))
-        assert claimscore(*call, "--cache-dir", folder / "cache") == 0
-        assert set(server.contents.values()) == {1}
-    return folder / "run"
-
-
 class TestAWholeRun:
     """`--metrics llm-judge,qa` from records to scores."""
-
-    def test_qa_counts_the_answers_in_common(self, whole: Path) -> None:
-        scores = scores_of(whole, "qa")
-        assert (scores["r1"]["precision"], scores["r0"]["precision"]) == (1.0, 0.5)
-        assert scores["r1"]["recall"] == pytest.approx(2 / 3)
-        assert scores["r0"]["recall"] == pytest.approx(1 / 3)
-        assert scores["r1"]["value"] == pytest.approx(2 * (2 / 3) / (1 + 2 / 3))
-        assert scores["r0"]["failed"] == [
-            {
-                "from": "summary",
-                "question": "Which word comes after looks?",
-                "expected": "dirty",
-                "given": "clean",
-            },
-            {
-                "from": "source",
-                "question": "Which word comes after looks?",
-                "expected": "clean",
-                "given": "dirty",
-            },
-            {
-                "from": "source",
-                "question": "Which word comes after closes?",
-                "expected": "early",
-                "given": None,
-            },
-        ]
 
     def test_other_options_later_ask_nothing(self, tmp_path: Path) -> None:
         records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
@@ -172,32 +124,6 @@ class TestRefusedAnswers:
 
 def _last(body: Body) -> str:
     return str(body["messages"][-1]["content"])
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (BOTH, "llm-judge, qa: a language model must do judge, questions, answers"),
-        (("--metrics", "ds,qa:value=recall"), "qa:value=recall: a language model must do"),
-        (
-            ("--metrics", "", "--tasks", "decompose,judge"),
-            "--tasks: a language model must do judge",
-        ),
-    ],
-)
-@pytest.mark.parametrize("command", ["run", "estimate"])
-def test_the_built_in_rules_are_refused_before_anything_is_done(
-    command: str, asked: tuple[str, ...], said: str, tmp_path: Path, capsys: Any
-) -> None:
-    row = {"id": "r", "summary": "A.", "source": "B.", "summary_a": "A.", "summary_b": "B."}
-    records = tmp_path / "in.jsonl"
-    records.write_text(json.dumps(row))
-    quiet = ("--quiet",) if command == "run" else ()
-    assert claimscore(command, records, "--out", tmp_path / "run", *asked, *quiet) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
-    assert line.endswith("name one, as in --llm openai:MODEL")
-    assert not (tmp_path / "run").exists()
 
 
 def test_parameters_and_headers_reach_the_server(

@@ -14,11 +14,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.cli import main
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer, builtin_answer, text_answer
 from tests.support.children import killed_at_last
+from tests.support.command_line import claimscore, table
 from tests.support.report_pages import Page
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
@@ -27,15 +27,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "hotels.jsonl"
 
 #: A model pass without the weights of the extra `offline`: DS needs none, CASPR does.
 WORDS_ONLY = ("--metrics", "ds", "--tasks", "decompose")
-
-
-def claimscore(*arguments: object) -> int:
-    """The command line, in this process."""
-    return main([str(argument) for argument in arguments])
-
-
-def table(out: Path, name: str) -> pl.DataFrame:
-    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
 
 
 def write_records(path: Path, n: int) -> Path:
@@ -221,11 +212,15 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            pytest.param(["--metrics", "casper"], "known metrics: caspr", id="metric"),
             pytest.param(["--tasks", "summarise"], "known tasks: decompose", id="task"),
             pytest.param(["--llm", "gpt-4o"], "openai", id="llm"),
             pytest.param(["--nli", "no/such-model", "--offline"], "no/such-model", id="nli"),
             pytest.param(["--prompt", "decompose=v9"], "versions of decompose: v1", id="prompt"),
+            pytest.param(
+                ["--prompt", "decompose=v1", "--prompt", "decompose=v2"],
+                "decompose is given twice: v1 and v2",
+                id="prompt twice",
+            ),
             pytest.param(["--prompt", "decompse=v1"], "unknown task decompse", id="prompt-task"),
             pytest.param(
                 ["--prompt", "facts=v2"], "has no task facts; its tasks, by", id="unused-prompt"
@@ -240,7 +235,6 @@ class TestRefused:
             pytest.param(["--llm", "openai:m", "--base-url", "http://[::1"], "base URL", id="url"),
             pytest.param(["--rpm", "0"], "above zero", id="rpm"),
             pytest.param(["--seed", "-1"], "--seed must be at least 0", id="seed"),
-            pytest.param(["--nosuch"], "No such option", id="option"),
         ],
     )
     def test_wrong_options(
@@ -248,17 +242,6 @@ class TestRefused:
     ) -> None:
         assert claimscore("run", EXAMPLES, "--out", tmp_path / "run", "--quiet", *options) == 2
         assert message in capsys.readouterr().err
-
-    def test_signals_are_heard_after_the_answers_too(self, tmp_path: Path) -> None:
-        """The engine gives the handlers back: a signal while scores are made ends in good order."""
-        heard = signal.signal(signal.SIGTERM, lambda *_: None)
-        try:
-            ours = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-            run = ("run", EXAMPLES, "--out", tmp_path / "run", "--quiet", "--metrics", "ds")
-            assert claimscore(*run, "--tasks", "decompose") == 0
-            assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == ours
-        finally:
-            signal.signal(signal.SIGTERM, heard)
 
     def test_a_refused_run_can_be_corrected_in_the_same_folder(
         self, tmp_path: Path, capsys: Any
@@ -272,15 +255,6 @@ class TestRefused:
             assert claimscore(*run, *llm, server.base_url) == 0
             assert claimscore(*run, *llm, broken.base_url) == 2
         assert "--base-url: was" in capsys.readouterr().err.splitlines()[-1]
-
-    def test_status_before_the_records_are_read(self, tmp_path: Path, capsys: Any) -> None:
-        out = tmp_path / "run"
-        assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, "--quiet") == 0
-        for table in ("records", "claims", "similarities"):
-            shutil.rmtree(out / table, ignore_errors=True)
-        (out / ".state" / "manifest.log").write_text("")
-        assert claimscore("status", out) == 0
-        assert "records are not read yet" in capsys.readouterr().out
 
     def test_a_key_is_not_sent_over_plain_http(
         self, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
@@ -322,14 +296,6 @@ def test_settings_from_a_file(tmp_path: Path, capsys: Any) -> None:
         assert message in capsys.readouterr().err
 
 
-def test_metrics_of_an_earlier_call_are_kept(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    run = ("run", EXAMPLES, "--out", out, "--units", "sentences", "--quiet")
-    assert claimscore(*run, "--metrics", "ds", "--tasks", "decompose") == 0
-    assert claimscore(*run, "--metrics", "", "--tasks", "facts") == 0
-    assert set(pl.read_parquet(out / "scores.parquet")["metric"]) == {"ds"}
-
-
 def test_sigterm_before_the_stages_is_a_stop_in_good_order(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "claimscore", "run", "-", "--out", str(tmp_path / "run")]
     with subprocess.Popen(
@@ -340,21 +306,6 @@ def test_sigterm_before_the_stages_is_a_stop_in_good_order(tmp_path: Path) -> No
         process.send_signal(signal.SIGTERM)
         assert b"run the same command to go on" in process.stderr.read()
     assert process.returncode == 75
-
-
-def test_status_needs_no_prompt(tmp_path: Path, capsys: Any) -> None:
-    folder = tmp_path / "prompts"
-    file = folder / "decompose" / "mine.toml"
-    file.parent.mkdir(parents=True)
-    file.write_text('inherits = "v1"\n')
-    out = tmp_path / "run"
-    prompt = ("--prompts-dir", folder, "--prompt", "decompose=mine")
-    assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, *prompt, "--quiet") == 0
-    for change in (lambda: file.write_text("broken"), file.unlink):
-        change()
-        capsys.readouterr()
-        assert claimscore("status", out) == 0
-        assert "complete" in capsys.readouterr().out
 
 
 def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys: Any) -> None:
@@ -374,7 +325,7 @@ def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys
     for change in (lambda: file.write_text("broken"), lambda: shutil.rmtree(folder)):
         change()
         capsys.readouterr()
-        assert claimscore("score", out, "--metrics", "ds") == 0
+        assert claimscore("status", out) == claimscore("score", out, "--metrics", "ds") == 0
         assert "no LLM and no model is asked" in capsys.readouterr().err
         assert claimscore("score", half, "--metrics", "ds") == 2
         assert "mine" in capsys.readouterr().err

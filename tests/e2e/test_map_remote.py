@@ -198,15 +198,5 @@ def test_status_of_an_address(
     }
 
 
-def test_status_of_what_is_no_map(s3: str, tmp_path: Path) -> None:
-    folder = open_storage(s3)
-    folder.write("run.parquet/run.toml", b"")
-    assert map_status(f"{s3}/run") is map_status(f"{s3}/run.parquet") is None
-    for content in (_as("parquet"), b"", b"text", b"\xff" * 8 + b"PAR1"):
-        folder.write("x.parquet", content)
-        with pytest.raises(ConfigError, match="was not written by `claimscore map`"):
-            map_status(f"{s3}/x.parquet")
-
-
 def _refuse(*_: object) -> None:
     raise StoppedEarly("the store was not reached")

@@ -318,23 +318,6 @@ class TestStops:
         assert before in (None, out.read_bytes())
         assert not (tmp_path / "out.parquet.parts").exists()
 
-    def test_a_kill_while_the_input_is_read(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        write = RunDirectory.write_parts
-
-        def killed(self: RunDirectory, chunk: int, *rest: Any) -> None:
-            if chunk == 2:
-                raise KeyboardInterrupt
-            write(self, chunk, *rest)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(RunDirectory, "write_parts", killed)
-            with pytest.raises(KeyboardInterrupt):
-                run_map(tmp_path, self.TABLE, chunk_rows=5)
-        result = run_map(tmp_path, self.TABLE, chunk_rows=5)
-        assert result.frame().collect()["text"].to_list() == self.TABLE["text"].to_list()
-
     @pytest.mark.parametrize(
         ("n_written", "flag", "asked"), [(0, True, 3), (0, False, 0), (1, True, 3), (1, False, 2)]
     )
@@ -403,14 +386,6 @@ class TestStops:
             (tmp_path / name).touch()
         run_map(tmp_path, self.TABLE)
         assert {path.name for path in tmp_path.glob(".*")} == set(theirs)
-
-    def test_a_folder_of_somebody_elses(self, tmp_path: Path) -> None:
-        parts = tmp_path / "out.parquet.parts"
-        parts.mkdir()
-        (parts / "thesis.tex").touch()
-        with pytest.raises(claimscore.ClaimscoreError, match=r"thesis\.tex"):
-            run_map(tmp_path, self.TABLE)
-        assert [path.name for path in parts.iterdir()] == ["thesis.tex"]
 
 
 def test_few_chunks_are_open_at_a_time(tmp_path: Path) -> None:

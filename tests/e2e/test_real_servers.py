@@ -38,7 +38,7 @@ def meaning(exchange: Exchange) -> str:
     return type(translate_error(refusal, base_url="https://x", model="tiny")).__name__
 
 
-@pytest.mark.parametrize("name", ["llama", "litellm", "transformers", "infinity"])
+@pytest.mark.parametrize("name", ["llama", "litellm", "infinity"])
 def test_a_server_still_answers_as_it_was_recorded(name: str, tmp_path: Path) -> None:
     with started(name, tmp_path) as server:
         found = play(server)

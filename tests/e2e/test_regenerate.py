@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
-from claimscore.cli import main
 from claimscore.pipeline import model_stage as working
 from tests.fake_server import Body, FakeServer, builtin_answer
 from tests.integration.pipeline.test_model_results import Classifier
+from tests.support.command_line import claimscore, table
+from tests.support.rated_tables import write_jsonl
 
 pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
@@ -39,8 +39,7 @@ def records(path: Path, n: int) -> Path:
         }
         for i in range(n)
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
+    return write_jsonl(path, lines)
 
 
 def asked_by(body: Body) -> str:
@@ -54,12 +53,8 @@ def run(server: FakeServer, source: Path, out: Path, *more: object, code: int = 
     before = len(server.bodies)
     options = ("--metrics", "ds", "--tasks", TASKS, "--llm", "openai:m")
     call = ("run", source, "--out", out, *options, "--base-url", server.base_url, *more)
-    assert main([str(word) for word in call]) == code
+    assert claimscore(*call) == code
     return Counter(map(asked_by, server.bodies[before:]))
-
-
-def rows(out: Path, name: str) -> pl.DataFrame:
-    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
 
 
 def our_prompt(tmp_path: Path, task: str, old: str = "", new: str = "") -> Path:
@@ -82,7 +77,7 @@ def test_nothing_changed_sends_nothing(server: FakeServer, tmp_path: Path) -> No
     assert not run(server, source, tmp_path / "b")
     copy = our_prompt(tmp_path, "decompose")
     assert not run(server, source, tmp_path / "c", "--prompt", f"decompose={copy}")
-    assert set(rows(tmp_path / "c", "claims")["prompt_version"]) == {"v7"}
+    assert set(table(tmp_path / "c", "claims")["prompt_version"]) == {"v7"}
 
 
 def test_one_word_in_a_prompt_resends_that_task_alone(server: FakeServer, tmp_path: Path) -> None:
@@ -93,11 +88,11 @@ def test_one_word_in_a_prompt_resends_that_task_alone(server: FakeServer, tmp_pa
     changed = ("--prompt", "decompose=v7", "--prompts-dir", tmp_path / "prompts")
     assert run(server, source, tmp_path / "b", *changed) == {"decompose": 16}
     assert max(server.paid.values()) == 1
-    told = rows(tmp_path / "b", "claims").select("prompt", "prompt_version", "prompt_digest")
+    told = table(tmp_path / "b", "claims").select("prompt", "prompt_version", "prompt_digest")
     assert told.unique().height == 1
     assert told.row(0)[:2] == ("decompose", "v7")
-    assert told.row(0)[2] != rows(tmp_path / "a", "claims")["prompt_digest"][0]
-    assert set(rows(tmp_path / "b", "negations")["prompt_version"]) == {"v1"}
+    assert told.row(0)[2] != table(tmp_path / "a", "claims")["prompt_digest"][0]
+    assert set(table(tmp_path / "b", "negations")["prompt_version"]) == {"v1"}
 
 
 def test_what_reads_the_rows_is_asked_about_new_rows_alone(tmp_path: Path) -> None:
@@ -129,9 +124,9 @@ def test_another_model_for_facts_resends_facts_alone(server: FakeServer, tmp_pat
     sent = run(server, source, tmp_path / "b", "--prompt", f"facts={mine}")
     assert sent == {"facts": 12}
     assert {body["model"] for body in server.bodies[-12:]} == {"large"}
-    facts = rows(tmp_path / "b", "facts")
+    facts = table(tmp_path / "b", "facts")
     assert set(facts["prompt_version"]) == {"other-model"}
-    assert set(rows(tmp_path / "b", "claims")["prompt_version"]) == {"v1"}
+    assert set(table(tmp_path / "b", "claims")["prompt_version"]) == {"v1"}
     assert 'model = "large"' in (tmp_path / "b" / "run.toml").read_text()
 
 
@@ -178,7 +173,7 @@ def test_only_new_pairs_go_through_the_model(
     def score(out: str, *more: object) -> Any:
         call = ("run", source, "--out", tmp_path / out, "--metrics", "caspr", "--json", *more)
         address = ("--llm", "openai:m", "--base-url", server.base_url)
-        assert main([str(word) for word in (*call, *address)]) == 0
+        assert claimscore(*call, *address) == 0
         return json.loads(capsys.readouterr().out)["last_call"]
 
     first = score("a")["model_items"]
@@ -191,7 +186,7 @@ def test_only_new_pairs_go_through_the_model(
     source.write_text("\n".join([lines[0], json.dumps(changed), lines[2]]) + "\n")
     third = score("c", "--prompt", "decompose=v2")
     assert third["requests"] == 1
-    claims = rows(tmp_path / "c", "claims").filter(id="r1")
+    claims = table(tmp_path / "c", "claims").filter(id="r1")
     n_a, n_b = (claims.filter(side=side).height for side in ("a", "b"))
     assert (n_a, n_b) == (3, 1)
     assert third["model_items"]["computed"] == 2 * n_a * n_b
@@ -209,4 +204,4 @@ def test_interrupted_and_resumed(server: FakeServer, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     assert not run(server, source, whole, *new)
     for name in ("claims", "paraphrases", "negations", "facts"):
-        assert rows(tmp_path / "b", name).equals(rows(whole, name))
+        assert table(tmp_path / "b", name).equals(table(whole, name))

@@ -213,21 +213,6 @@ def test_the_scatter_leads_to_records_by_pointer_and_keyboard(
     page.wait_for_selector(f"#cs-record h2:text('{said.split()[3].strip(',')}')")
 
 
-def test_one_metric_is_not_drawn_against_itself(browser: Browser, made_up: MakeUp) -> None:
-    tables = made_up(12)
-    page = browser.open(tables, "#explore")
-    across, up = (page.locator(".charts select").nth(n) for n in range(2))
-    before = across.input_value(), up.input_value()
-    across.select_option(before[1])
-    assert (across.input_value(), up.input_value()) == before[::-1]
-    alone = tables.scores.filter(metric="ds")
-    page = browser.open(
-        dataclasses.replace(tables, metrics=tables.metrics[1:2], scores=alone), "#explore"
-    )
-    page.wait_for_selector(".brush")
-    assert page.locator(".points").count() == 0
-
-
 def test_a_record_has_its_id_as_its_address(browser: Browser, made_up: MakeUp) -> None:
     """Also from the records to look at first, which the page may lack; signs are no obstacle."""
     name = "50 % / a#b"
@@ -384,16 +369,6 @@ def test_findings_stand_beside_claims_and_hide_the_others(
     assert (claims.count(), n_claims > 1) == (1, True)
     page.uncheck("text=Only claims with a finding (1)")
     assert claims.count() == n_claims
-
-
-def test_a_matrix_shows_labels_or_probabilities(browser: Browser, made_up: MakeUp) -> None:
-    """The same cells as a heat map of one probability."""
-    page = browser.open(made_up(1), "#record-hotel-0000")
-    assert page.inner_text(".matrix td[tabindex='0']") in "ENC-"
-    page.select_option(".matrix-bar select", "entailment")
-    cell = page.locator(".matrix td[tabindex='0']")
-    assert re.fullmatch(r"\.\d\d|1\.00", cell.inner_text())
-    assert re.search(r"\bh\d+\b", cell.get_attribute("class"))
 
 
 def test_prompt_and_answer_open_and_close(browser: Browser, made_up: MakeUp) -> None:

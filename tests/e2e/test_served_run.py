@@ -16,6 +16,7 @@ import pytest
 from claimscore.cli import main
 from claimscore.pipeline.encoders import nli
 from claimscore.pipeline.encoders.protocols import ModelInfo
+from tests.support.command_line import claimscore, table
 from tests.support.served_models import make_hasty
 from tests.support.tei_server import SHA, Tei, probabilities, serving
 
@@ -39,11 +40,7 @@ def server() -> Iterator[Tei]:
 
 def scored(out: Path, model: str, *more: object) -> int:
     arguments = ("run", EXAMPLES, "--out", out, "--metrics", "caspr", "--nli", model, "--quiet")
-    return main([str(argument) for argument in (*arguments, *more)])
-
-
-def table(out: Path, name: str) -> pl.DataFrame:
-    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
+    return claimscore(*arguments, *more)
 
 
 def last_call(out: Path) -> Any:
@@ -155,25 +152,13 @@ def test_a_refused_pair_is_a_failure_of_its_record(
     assert 0 < len(set(guilty)) < 12
 
 
-class TestCommands:
-    """`models check`, `models list` and `estimate`."""
-
-    def test_check_says_what_the_server_is(self, server: Tei, capsys: Any) -> None:
-        assert main(["models", "check", f"tei:{server.address}"]) == 0
-        said = capsys.readouterr().out
-        for part in (
-            f"tei:org/model ({SHA}), float16",
-            f"text-embeddings-inference 1.9.3 at {server.address}",
-            "CONTRADICTION, ENTAILMENT, NEUTRAL",
-            "16 tokens",
-            "32 items each, 8 at a time",
-            "entailment 0.",
-            "stored across runs",
-            "not checked",
-        ):
-            assert part in said
-        spec = f"tei:{server.address}"
-        assert main(["models", "check", spec, "--role", "nli", "--json"]) == 0
-        facts = json.loads(capsys.readouterr().out)
-        assert facts["role"] == "nli"
-        assert sum(facts["probe"].values()) == pytest.approx(1, abs=1e-3)
+def test_check_says_what_the_server_is(server: Tei, capsys: Any) -> None:
+    spec = f"tei:{server.address}"
+    assert main(["models", "check", spec]) == 0
+    said = capsys.readouterr().out
+    for part in (f"tei:org/model ({SHA}), float16", "16 tokens", "32 items each, 8 at a time"):
+        assert part in said
+    assert main(["models", "check", spec, "--role", "nli", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["role"] == "nli"
+    assert sum(facts["probe"].values()) == pytest.approx(1, abs=1e-3)

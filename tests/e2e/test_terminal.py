@@ -107,31 +107,3 @@ def test_words_are_completed(tmp_path: Path) -> None:
     assert completed("run", "--metrics", "ds,cas") == ["ds,caspr"]
     for command in ("run", "map", "estimate", "compare"):
         assert completed(command, "pairs") == ["pairs"], "a file, which the shell completes"
-
-
-@pytest.mark.parametrize("term", ["xterm", "dumb"])
-def test_a_narrow_terminal_gets_narrow_results(tmp_path: Path, term: str) -> None:
-    metric = {"mean": 1.0, "low": 0.5, "high": 1.5, "n": 10, "null": 0, "reasons": {}}
-    command = [
-        *(sys.executable, "-c"),
-        f"from claimscore.console.result import print_metrics; print_metrics({{'ds': {metric}}})",
-    ]
-    shown = CONTROL.sub("", in_terminal(command, tmp_path, columns=30, TERM=term))
-    assert all(len(line.rstrip()) <= 30 for line in shown.splitlines()), shown
-    assert "n 10, null 0" in shown
-
-
-def test_a_prompt_for_a_task_is_named_once(capsys: Any) -> None:
-    prompts = ("--prompt", "decompose=v1", "--prompt", "decompose=v2")
-    assert main(["run", "pairs.jsonl", "--out", "run", *prompts]) == 2
-    assert "decompose is given twice: v1 and v2" in capsys.readouterr().err
-
-
-def test_help_imports_little() -> None:
-    code = (
-        "import sys; from claimscore.cli import main; main(['--help']); main(['map', '--help'])\n"
-        "heavy = {'polars', 'numpy', 'torch', 'rich', 'pydantic', 'anyio'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 HEAVY = {"torch", "openai", "transformers", "polars", "nltk", "numpy", "obstore", "ray"}
+MORE = {"rich", "pydantic", "anyio"}
 METRICS = "from claimscore.metrics import METRICS, load_metric; [*map(load_metric, METRICS)]"
 NLTK = (
     "import sys; from claimscore.text import import_nltk_alone, split_sentences;"
@@ -24,7 +25,8 @@ PRICE = (
     ("arguments", "heavy"),
     [
         (["-c", "import claimscore"], HEAVY),
-        (["-m", "claimscore", "--help"], HEAVY),
+        (["-m", "claimscore", "--help"], HEAVY | MORE),
+        (["-m", "claimscore", "map", "--help"], HEAVY | MORE),
         (
             ["-m", "claimscore", "evaluate", "--help"],
             {"numpy", "scipy", "polars", "rich.table", "torch"},
@@ -37,6 +39,7 @@ PRICE = (
     ids=[
         "import",
         "help",
+        "help of map",
         "help of a group",
         "metrics",
         "price of the rules",

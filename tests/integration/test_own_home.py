@@ -45,16 +45,3 @@ def test_every_default_folder_is_the_sessions(of_the_session: list[Path]) -> Non
     folders = [*of_the_session, user_cache_dir(), user_state_dir(), *map(Path, said.stdout.split())]
     assert len(folders) == 8
     assert [folder for folder in folders if not folder.is_relative_to(home)] == []
-
-
-@pytest.mark.usefixtures("bare")
-def test_a_run_without_any_setting_writes_there(tmp_path: Path) -> None:
-    """Stored results of models, learnt limits and speeds included."""
-    call = ["run", EXAMPLES / "hotels.jsonl", "--limit", "2", "--metrics", "caspr", "--out"]
-    subprocess.run(
-        [sys.executable, "-m", "claimscore", *map(str, call), str(tmp_path / "run"), "--quiet"],
-        capture_output=True,
-        check=True,
-    )
-    kept = {path.name for path in (Path(os.environ["HOME"]) / ".cache/claimscore").iterdir()}
-    assert {"cache.db", "models"} <= kept

@@ -1,10 +1,15 @@
-"""The command line as tests call it: the fixture `cli` of `conftest.py` returns these."""
+"""The command line as tests call it, and the tables that it leaves."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import polars as pl
+
+from claimscore.cli import main
 
 
 class Result(NamedTuple):
@@ -20,5 +25,15 @@ class Result(NamedTuple):
         return json.loads(self.out)
 
 
-#: `cli("run", path, "--limit", 5)`: runs the command in this process; arguments of any type.
+def claimscore(*arguments: object) -> int:
+    """The exit status of a command in this process, whose output goes where the test's goes."""
+    return main([str(argument) for argument in arguments])
+
+
+def table(out: Path, name: str) -> pl.DataFrame:
+    """All parts of a table of a run directory."""
+    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
+
+
+#: The fixture `cli` of `conftest.py`, as in `cli("run", path, "--limit", 5)`.
 Command = Callable[..., Result]

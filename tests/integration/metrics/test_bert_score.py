@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,11 +16,6 @@ from tests.support.tiny_models import save_tiny_encoder
 
 steady = settings(deadline=None, max_examples=15)
 some_texts = st.text(st.characters(codec="utf-8"), max_size=12).map("a{}".format)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests.support.command_line import Command
+from tests.support.rated_tables import write_jsonl
 from tests.support.tiny_models import LONG, TEXTS, save_tiny_nli
 
 
@@ -20,8 +21,7 @@ def records(tmp_path: Path) -> Path:
             enumerate(TEXTS[2:4])]  # fmt: skip
     rows[1]["source"] = TEXTS[3]
     path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, rows)
 
 
 def test_the_probability_is_that_of_the_label_correct(

@@ -14,6 +14,7 @@ from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, ner_overlap
 from claimscore.metrics.ner_overlap import overlap
 from tests.support.frames import tables
+from tests.support.rated_tables import write_jsonl
 
 entities = st.frozensets(st.sampled_from("abcdefg"))
 
@@ -91,8 +92,7 @@ def records(tmp_path):
         {"id": "x", "source": "ACME is in New York.", "summary": "Ada of Acme, New York."},
         {"id": "y", "source": "Ada.", "summary": "Somebody."},
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_jsonl(path, rows)
 
 
 def test_a_run_with_rules_for_a_model(ruler, records, tmp_path):

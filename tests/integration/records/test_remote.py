@@ -217,15 +217,3 @@ def test_what_a_web_server_cannot_do(name: str, message: str, web: str, tmp_path
 def test_a_web_server_that_breaks_off_stops_the_command(web: str, tmp_path: Path) -> None:
     with pytest.raises(StoppedEarly, match=r"half/r\.jsonl"):
         prepare(f"{web}/half/r.jsonl", spool=tmp_path, required={})
-
-
-def test_a_web_server_is_only_read(web: str) -> None:
-    storage = open_storage(web)
-    for write in (
-        lambda: storage.write("x", b""),
-        lambda: storage.create("x", b""),  # type: ignore[attr-defined]
-        lambda: storage.delete("x"),
-        lambda: storage.sizes(),
-    ):
-        with pytest.raises(ConfigError, match=r"can only be read|does not say which files"):
-            write()

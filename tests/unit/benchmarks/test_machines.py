@@ -2,129 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from machines import Encoders, Host, LanguageModel, predict
 
-from claimscore.pipeline.estimate.run_time import Costs, PassWork, Prediction, Work, disk
-
-amounts = st.floats(0.01, 1e6)
-rates = st.floats(0.1, 1e9)
-maybe = st.none() | rates
-
-works = st.builds(
-    Work,
-    records=st.integers(1, 10**8).map(float),
-    requests=st.floats(0, 1e9),
-    prompt_tokens=st.floats(0, 1e12),
-    completion_tokens=st.floats(0, 1e12),
-    passes=st.lists(
-        st.builds(
-            PassWork,
-            step=st.sampled_from(["nli", "token_scores"]),
-            items=st.floats(0, 1e10),
-            tokens=st.floats(0, 1e12),
-        ),
-        max_size=2,
-        unique_by=lambda one: one.step,
-    ).map(tuple),
-    waves=st.integers(1, 3),
-    steps=st.integers(1, 8),
-)
-llms = st.builds(
-    LanguageModel,
-    rpm=maybe,
-    tpm=maybe,
-    tokens_per_s=maybe,
-    requests_per_s=maybe,
-    latency_s=st.floats(0, 60),
-    concurrency=st.integers(1, 10_000),
-    outage_s=st.floats(0, 1e5),
-    rule_s=st.floats(0, 0.01),
-)
-encoders = st.builds(
-    Encoders,
-    devices=st.integers(1, 512),
-    tokens_per_s=st.fixed_dictionaries({"nli": rates, "token_scores": rates}),
-    on_cpu=st.booleans(),
-    between_losses_s=maybe,
-    restart_s=st.floats(0, 1e4),
-)
-counts = st.integers(1, 256)
-hosts = st.builds(
-    Host,
-    cores=counts,
-    engines=counts,
-    cache_writers=counts,
-    part_writers=counts,
-    scoring_workers=counts,
-    readers=counts,
-)
-
-
-def twice_of(work: Work) -> Work:
-    """The same of twice the records."""
-    return dataclasses.replace(
-        work,
-        records=2 * work.records,
-        requests=2 * work.requests,
-        prompt_tokens=2 * work.prompt_tokens,
-        completion_tokens=2 * work.completion_tokens,
-        passes=tuple(PassWork(one.step, 2 * one.items, 2 * one.tokens) for one in work.passes),
-    )
+from claimscore.pipeline.estimate.run_time import Costs, PassWork, Prediction, Work
 
 
 def by_name(found: Prediction) -> dict[str, float | None]:
     return {stage.name: stage.seconds for stage in found.stages}
-
-
-@settings(max_examples=25)
-@given(works, llms, encoders, hosts)
-def test_the_whole_is_its_parts(work: Work, llm: Any, models: Encoders, host: Host) -> None:
-    found = predict(work, llm, models, host)
-    during = [stage.seconds or 0.0 for stage in found.stages if stage.phase == "during"]
-    around = [stage.seconds or 0.0 for stage in found.stages if stage.phase != "during"]
-    assert found.total_s == pytest.approx(sum(around) + max(during) + found.tail_s)
-    assert 0 <= found.tail_s <= sum(during)
-    assert found.bottleneck is not None
-    named = by_name(found)
-    longest = max(seconds or 0.0 for seconds in named.values())
-    if found.bottleneck.seconds != longest:
-        assert found.bottleneck.name == "models"
-        assert named["cores"] == longest < 2 * (found.bottleneck.seconds or 0.0)
-
-
-@settings(max_examples=25)
-@given(works, llms, encoders, hosts, st.sampled_from([f.name for f in dataclasses.fields(Host)]))
-def test_more_workers_are_never_slower(
-    work: Work, llm: LanguageModel, models: Encoders, host: Host, name: str
-) -> None:
-    before = predict(work, llm, models, host)
-    more = dataclasses.replace(host, **{name: getattr(host, name) * 2})
-    after = predict(work, llm, models, more)
-    for stage, seconds in by_name(before).items():
-        assert (by_name(after).get(stage) or 0.0) <= (seconds or 0.0) * (1 + 1e-9)
-
-
-@settings(max_examples=25)
-@given(works, llms, encoders, hosts)
-def test_twice_the_records_are_twice_the_work(
-    work: Work, llm: LanguageModel, models: Encoders, host: Host
-) -> None:
-    work = dataclasses.replace(work, chunk_records=1)
-    models = dataclasses.replace(models, devices=1)
-    llm = dataclasses.replace(llm, outage_s=0.0)
-    once, twice = (by_name(predict(one, llm, models, host)) for one in (work, twice_of(work)))
-    for name, seconds in once.items():
-        if name != "start":
-            assert twice[name] == pytest.approx(2 * (seconds or 0.0), rel=1e-6), name
-    small, large = disk(work), disk(twice_of(work))
-    assert large == pytest.approx(tuple(2 * amount for amount in small), abs=1)  # whole bytes
 
 
 WORK = Work(6_400, 64_000, 64_000 * 300, 64_000 * 30, (PassWork("nli", 1e6, 4e7),), steps=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -30,16 +29,6 @@ def test_all_are_listed(cli: Command) -> None:
     for line in cli("metrics", "list").out.splitlines()[1:]:
         name = line.split()[0]
         assert name not in missing or not missing[name] or "nothing" not in line
-
-
-def test_a_package_that_a_pass_needs_is_named(
-    cli: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = importlib.util.find_spec
-    hidden = lambda name, *rest: None if name == "ot" else found(name, *rest)  # noqa: E731
-    monkeypatch.setattr(importlib.util, "find_spec", hidden)
-    lines = {line.split()[0]: line for line in cli("metrics", "list").out.splitlines()}
-    assert "claimscore[movers]" in lines["moverscore"]
 
 
 @pytest.mark.parametrize("name", METRICS)

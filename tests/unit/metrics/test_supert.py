@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from claimscore.metrics.supert import STOP_WORDS, supert
+from claimscore.metrics.supert import supert
 
 
 def test_alignment_by_hand() -> None:
@@ -27,8 +27,3 @@ def test_a_text_without_words_has_no_alignment() -> None:
 def test_the_same_text_is_one() -> None:
     vectors = np.random.default_rng(0).normal(size=(5, 8))
     assert supert(vectors, 3 * vectors) == pytest.approx((1, 1, 1))
-
-
-def test_stop_words_are_lower_case_words() -> None:
-    assert len(STOP_WORDS) == 153
-    assert all(word.isalpha() and word.islower() for word in STOP_WORDS)

@@ -8,7 +8,6 @@ import pytest
 
 from claimscore.errors import ConfigError
 from claimscore.prompts import available_versions, load_prompt, load_prompt_file
-from claimscore.prompts.files import line_of
 
 
 def write(path: Path, text: str) -> Path:
@@ -79,6 +78,7 @@ WRONG = [
     ("[settings]\ntemperature = inf", "line 3: .*a number"),
     ("[settings]\ntemperature = true", "line 3: .*a number"),
     ("[settings]\nmax_tokens = 0", "line 3: .*at least 1"),
+    ('system = """\n[settings]\n"""\n[settings] # how\n"max_tokens" = 0', "line 6: .*at least 1"),
     ("[setings]", "unknown key 'setings'"),
     ("[settings\nx = 1", "line 2"),
     ("examples = 3", "line 2: examples are tables"),
@@ -110,36 +110,6 @@ def test_a_ring_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "own.toml", 'inherits = "own.toml"\n')
     with pytest.raises(ConfigError, match="in a ring"):
         load_prompt_file(tmp_path / "own.toml")
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
-        (("name",), 1),
-        (("system",), 2),
-        (("settings",), 6),
-        (("settings", "max_tokens"), 8),
-        (("settings", "summary", "max_tokens"), 10),
-        (("examples", "user"), 12),
-        (("settings", "name"), None),
-        (("output",), None),
-    ],
-)
-def test_keys_are_found_where_they_stand(path: tuple[str, ...], line: int | None) -> None:
-    text = """name = "x"
-system = '''
-user = "no key"
-[settings]
-'''
-[settings] # how
-temperature = 0.5
-"max_tokens" = 3
-[settings.summary]
-max_tokens = 4
-[[examples]]
-user = "x"
-"""
-    assert line_of(text, *path) == line
 
 
 def test_a_version_is_a_word(tmp_path: Path) -> None:

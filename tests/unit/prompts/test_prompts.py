@@ -66,13 +66,6 @@ def test_what_is_no_finite_number_is_refused(number: str) -> None:
         AnswerForm({"confidence": "number"}).parse(f'{{"confidence": {number}}}')
 
 
-def test_the_prompts_of_the_paper() -> None:
-    decompose, paraphrase = (load_prompt(name) for name in ("decompose", "paraphrase"))
-    assert (decompose.settings.max_tokens, decompose.settings.temperature) == (256, 0.5)
-    assert (paraphrase.settings.max_tokens, paraphrase.settings.temperature) == (512, 0.5)
-    assert paraphrase.render(text="It rains.")[-1].content == "Paraphrase this:\nIt rains."
-
-
 def test_a_prompt_is_rendered_as_a_conversation(tmp_path: Path) -> None:
     prompt = load_prompt_file(write(tmp_path, TONE))
     for fields, message in (({}, "missing fields"), ({"text": "a", "other": "b"}, "unknown")):

@@ -15,7 +15,6 @@ import polars as pl
 import pytest
 
 from claimscore.cli import main
-from claimscore.evaluation.correlations import CorrelateConfig, correlate
 from claimscore.evaluation.summac_benchmark import SummacConfig, summac_benchmark
 from claimscore.report import write_report
 from claimscore.report.evaluation.benchmark_pages import write_result_page
@@ -83,35 +82,6 @@ def test_a_page_is_complete_and_the_same_each_time(make: MakePage, tmp_path: Pat
     for text, kind in ((script, "script-src"), (style, "style-src")):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in rules[kind]
-
-
-def test_correlate_says_what_was_left_out(tmp_path: Path) -> None:
-    rows = rated_rows(8)
-    rows[0]["good"] = None
-    config = CorrelateConfig(
-        str(write_jsonl(tmp_path / "t.jsonl", rows)),
-        ("good", "poor"),
-        ("fluency", "relevance"),
-        case="article",
-        drop_missing=True,
-        compare=True,
-        samples=20,
-    )
-    result = correlate(config)
-    write_result_page(result, tmp_path / "c.html", COMMAND)
-    page, _ = read(tmp_path / "c.html")
-    assert "1 case left out because a value was missing" in page.text
-    assert f"{result.correlations['value'][0]:.4f}" in page.text
-    assert "good − poor" in page.text
-    assert len(page.figures) == 4, "two levels, two ratings"
-    assert [mark["label"] for mark in page.figures[0]["marks"]] == ["good", "poor"]
-    first = result.correlations.row(0, named=True)
-    mark = page.figures[0]["marks"][0]
-    assert (mark["value"], mark["low"], mark["high"]) == (
-        first["value"],
-        first["low"],
-        first["high"],
-    )
 
 
 def test_published_figures_stand_beside_ours(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from claimscore.report.run_report import write_run_report
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, OutputSchema, Request, Usage
 from tests.support.hostile_run import hostile
+from tests.support.rated_tables import write_jsonl
 from tests.support.report_pages import Page, read
 
 SUMMARIES = [
@@ -40,7 +41,7 @@ SUMMARIES = [
 def made_run(folder: Path, **changes: Any) -> Path:
     """A small run with the built-in rules; no model is needed."""
     source = folder / "in.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in SUMMARIES))
+    write_jsonl(source, SUMMARIES)
     given: dict[str, Any] = {
         "input": str(source),
         "out": folder / "out",
