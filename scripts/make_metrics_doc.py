@@ -1,8 +1,8 @@
 """Write the parts of docs/metrics that come from the code: `python scripts/make_metrics_doc.py`.
 
-A page keeps its text. Between `<!-- facts: NAME ... -->` and `<!-- end -->` stand the columns,
-models and options of its metrics; between `<!-- example: NAME ... -->` and `<!-- end -->` stand
-the scores of the example records by the embedded models.
+A page keeps its text. The list below `<!-- facts: NAME ... -->` has the columns, models and options
+of its metrics, the list below `<!-- example: NAME ... -->` the scores of the example records by the
+embedded models.
 """
 
 from __future__ import annotations
@@ -112,16 +112,13 @@ def example_scores(folder: Path) -> pl.DataFrame:
 def page_with(text: str, scores: pl.DataFrame | None) -> str:
     """The page with its generated parts made anew; examples stay where `scores` is None."""
 
-    def facts(found: re.Match[str]) -> str:
-        return f"{found[1]}\n{facts_list(found[2].split())}\n{found[3]}"
+    def made(found: re.Match[str]) -> str:
+        kind, names = found[2], found[3].split()
+        if kind == "facts":
+            return f"{found[1]}{facts_list(names)}\n"
+        return found[0] if scores is None else f"{found[1]}{example_list(names, scores)}\n"
 
-    def example(found: re.Match[str]) -> str:
-        if scores is None:
-            return found[0]
-        return f"{found[1]}\n{example_list(found[2].split(), scores)}\n{found[3]}"
-
-    text = re.sub(r"(<!-- facts: (.*?) -->\n).*?(<!-- end -->)", facts, text, flags=re.DOTALL)
-    return re.sub(r"(<!-- example: (.*?) -->\n).*?(<!-- end -->)", example, text, flags=re.DOTALL)
+    return re.sub(r"(<!-- (facts|example): (.*) -->\n\n)(?:- .*\n)*", made, text)
 
 
 def _columns(facts: Mapping[str, Any]) -> str:
