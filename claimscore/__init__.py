@@ -56,30 +56,22 @@ __all__ = [
     "score_pair",
 ]
 
-_HOMES = {
-    "Answer": "claimscore.pipeline.llm.question",
-    "ClaimscoreError": "claimscore.errors",
-    "DiskCache": "claimscore.cache.store",
-    "EncoderConfig": "claimscore.config",
-    "Engine": "claimscore.pipeline.llm.engine",
-    "Evaluation": "claimscore.notebook",
-    "LLMConfig": "claimscore.config",
-    "MapConfig": "claimscore.pipeline.map.settings",
-    "MapResult": "claimscore.pipeline.map.job",
-    "MemoryCache": "claimscore.cache.base",
-    "Prompt": "claimscore.prompts",
-    "RunConfig": "claimscore.config",
-    "RunResult": "claimscore.pipeline.run",
-    "evaluate": "claimscore.notebook",
-    "load_prompt": "claimscore.prompts",
-    "load_prompt_file": "claimscore.prompts",
-    "load_provider": "claimscore.pipeline.llm.providers.base",
-    "open_engine": "claimscore.pipeline.llm.session",
-    "map": "claimscore.pipeline.map.job",
-    "run": "claimscore.pipeline.run",
-    "score": "claimscore.pipeline.run",
-    "score_pair": "claimscore.notebook",
+_NAMES = {
+    "cache.base": "MemoryCache",
+    "cache.store": "DiskCache",
+    "config": "EncoderConfig LLMConfig RunConfig",
+    "errors": "ClaimscoreError",
+    "notebook": "Evaluation evaluate score_pair",
+    "pipeline.llm.engine": "Engine",
+    "pipeline.llm.providers.base": "load_provider",
+    "pipeline.llm.question": "Answer",
+    "pipeline.llm.session": "open_engine",
+    "pipeline.map.job": "MapResult map",
+    "pipeline.map.settings": "MapConfig",
+    "pipeline.run": "RunResult run score",
+    "prompts": "Prompt load_prompt load_prompt_file",
 }
+_HOMES = {name: f"claimscore.{home}" for home, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,14 +18,12 @@ from claimscore import __version__
 from claimscore.commands.cache import cache
 from claimscore.commands.compare import compare
 from claimscore.commands.completion import completion
-from claimscore.commands.evaluate import evaluate
-from claimscore.commands.label import label
-from claimscore.commands.map import map_table
+from claimscore.commands.evaluate import evaluate, label
 from claimscore.commands.metrics import metrics
 from claimscore.commands.models import models
 from claimscore.commands.options import EXIT_BUG, EXIT_OK, EXIT_STOPPED, EXIT_USAGE
 from claimscore.commands.prompts import prompts
-from claimscore.commands.run import estimate, report, run, score, status
+from claimscore.commands.run import estimate, map_table, report, run, score, status
 from claimscore.commands.train import train
 from claimscore.config import set_environment
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly

@@ -155,10 +155,7 @@ class LLMConfig:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"--{name} must be a number above zero, not {value}")
-        for name in ("max_concurrency", "max_attempts", "max_samples"):
-            if getattr(self, name) < 1:
-                option = name.replace("_", "-")
-                raise ConfigError(f"--{option} must be at least 1, not {getattr(self, name)}")
+        check_least(self, max_concurrency=1, max_attempts=1, max_samples=1)
         if not self.timeout_s > 0:
             raise ConfigError(f"--timeout-s must be above zero, not {self.timeout_s}")
         for name in ("max_outage_s", "max_cost", "max_requests", "input_price", "output_price"):

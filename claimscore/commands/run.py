@@ -1,4 +1,4 @@
-"""Runs: made, gone on with, scored again, watched, estimated, shown."""
+"""Runs: made, gone on with, scored again, watched, estimated, shown; and maps of any table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +26,9 @@ from claimscore.commands.options import (
     setting_option,
 )
 from claimscore.config import RunConfig
+
+if TYPE_CHECKING:
+    from claimscore.pipeline.map.settings import MapConfig
 
 #: Seconds between two looks of `status --watch`.
 WATCH_INTERVAL_S = 2.0
@@ -77,10 +80,8 @@ def _finish(result: Any, as_csv: bool, as_json: bool) -> int:
     write_run_report(result.out)
     if as_csv and result.summary["metrics"]:
         RunDirectory.reader(result.out).write_csv()
-    if as_json:
-        print(json.dumps(result.summary))
-    else:
-        print_result(result.summary, str(result.out))
+    summary = result.summary
+    print(json.dumps(summary)) if as_json else print_result(summary, str(result.out))
     return EXIT_FAILED_RECORDS if result.failed_records else EXIT_OK
 
 
@@ -142,10 +143,7 @@ def status(path: Path | str, watch: bool, record: str | None, as_json: bool) -> 
         watch_status(look, WATCH_INTERVAL_S)
         return
     state = look()
-    if as_json:
-        print(json.dumps(state))
-    else:
-        print_status(state)
+    print(json.dumps(state)) if as_json else print_status(state)
 
 
 @command(config=SettingsSource(RunConfig, defaults={"out": Path()}))
@@ -180,10 +178,7 @@ def estimate(
     out = config.out if is_given(ctx, "out") else None
     found = estimate_run(config, out=out, stdin=sys.stdin.buffer).to_json()
     found["time"]["machine_usd"] = machine_usd(found["time"], machine_price)
-    if as_json:
-        print(json.dumps({"input": config.input, **found}))
-    else:
-        print_estimate(found)
+    print(json.dumps({"input": config.input, **found})) if as_json else print_estimate(found)
 
 
 @click.command(cls=Command)
@@ -195,3 +190,28 @@ def report(directory: Path | str, as_json: bool) -> None:
 
     page = write_run_report(directory)
     print(json.dumps({"report": str(page)}) if as_json else page)
+
+
+@command("map", config="claimscore.pipeline.map.settings:MapConfig")
+@own_option("--estimate", is_flag=True, help="Print requests and cost; send and write nothing.")
+@output_options
+def map_table(config: MapConfig, quiet: bool, as_json: bool, estimate: bool) -> int:
+    """Ask a language model a prompt about every row of INPUT.
+
+    Run the same command again after any stop: it goes on where it stopped.
+    """
+    if estimate:
+        from claimscore.console.estimate import print_estimate
+        from claimscore.pipeline.map.job import estimate_map
+
+        found = estimate_map(config, stdin=sys.stdin.buffer).to_json()
+        print(json.dumps({"input": config.input, **found})) if as_json else print_estimate(found)
+        return EXIT_OK
+    from claimscore.console.progress import map_display
+    from claimscore.console.result import print_map_result
+    from claimscore.pipeline.map.job import map
+
+    with map_display(quiet or as_json) as show:
+        result = map(config, stdin=sys.stdin.buffer, on_progress=show)
+    print(json.dumps(result.summary)) if as_json else print_map_result(result.summary)
+    return EXIT_FAILED_RECORDS if result.failed else EXIT_OK

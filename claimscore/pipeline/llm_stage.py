@@ -22,8 +22,7 @@ from claimscore.config import Granularity
 from claimscore.errors import ParseError
 from claimscore.pipeline.chunks import waves
 from claimscore.pipeline.llm.providers.base import Provider, extra_params
-from claimscore.pipeline.llm.question import Answer
-from claimscore.pipeline.llm.validation import Parse
+from claimscore.pipeline.llm.question import Answer, Parse
 from claimscore.pipeline.plan import PlannedTask
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, UnitAnswer, side_texts

@@ -278,15 +278,9 @@ def options_of(config: RunConfig) -> JSON:
 
 def config_from(options: Mapping[str, Any], out: Path | str) -> RunConfig:
     """The call again, from `options_of`."""
-    values = dict(options)
-    for name in ("prompts_dir", "cache_dir"):
-        if name in values:
-            values[name] = Path(values[name])
-    if "prompts_dir" in values and not values["prompts_dir"].is_dir():
-        del values["prompts_dir"]  # what was asked with its prompts may be finished
-    for name in ("metrics", "tasks"):
-        values[name] = tuple(values.get(name, ()))
-    values["metric_files"] = tuple(map(Path, values.get("metric_files", ())))
+    values = {"metrics": (), **options}
+    if not Path(values.get("prompts_dir", "")).is_dir():
+        values.pop("prompts_dir", None)  # what was asked with its prompts may be finished
     values["llm"] = LLMConfig(**values["llm"])
     values["encoders"] = EncoderConfig(**values["encoders"])
     return RunConfig(out=out, **values)

@@ -13,7 +13,7 @@ import pytest
 import claimscore
 from claimscore.config import user_state_dir
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
-from claimscore.pipeline.map.estimate import estimate_map
+from claimscore.pipeline.map.job import estimate_map
 from claimscore.pipeline.map.map_files import map_status
 from claimscore.runs import RunDirectory
 from claimscore.storage import Storage, open_storage

@@ -18,8 +18,7 @@ from claimscore.pipeline.estimate.figures import Spread, TaskEstimate
 from claimscore.pipeline.estimate.lengths import KNOWN_FROM, Lengths, key_number, prompt_bytes
 from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.pipeline.llm.providers.base import Provider
-from claimscore.pipeline.llm.question import Answer, Question
-from claimscore.pipeline.llm.validation import Parse
+from claimscore.pipeline.llm.question import Answer, Parse, Question
 from claimscore.pipeline.llm_stage import NOT_SENT
 from claimscore.types import Failure, Request
 

@@ -35,8 +35,7 @@ from claimscore.pipeline.estimate.hours import llm_hours, with_times
 from claimscore.pipeline.estimate.lengths import known_ratio
 from claimscore.pipeline.llm.budget.pricing import find_prices
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
-from claimscore.pipeline.llm.question import Answer
-from claimscore.pipeline.llm.validation import Parse
+from claimscore.pipeline.llm.question import Answer, Parse
 from claimscore.pipeline.llm_stage import (
     NOT_SENT,
     PromptRequests,

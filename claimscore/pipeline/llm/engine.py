@@ -29,12 +29,11 @@ from claimscore.pipeline.llm.providers.base import (
     extra_params,
     servers_of,
 )
-from claimscore.pipeline.llm.question import Answer, Question
+from claimscore.pipeline.llm.question import Answer, Invalid, Parse, Question, validate
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import Closed, Halted, Stop
-from claimscore.pipeline.llm.validation import Invalid, Parse, validate
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import ssl
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import anyio
@@ -62,23 +62,9 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class Transport(Protocol):
-    """Asks one server; many tasks may use it at once.
-
-    Raises `TransientError` of kind connect, dropped, timeout or body, and `ConfigError`. No
-    message quotes what was sent or received.
-    """
-
-    async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
-        """Ask for `path`, which is below the base URL. A redirect is a reply like any other."""
-
-    async def aclose(self) -> None:
-        """Close what is idle, and the rest as it comes back; may be called twice."""
-
-
 def open_transport(
     base_url: str, timeout_s: float, replacement: httpx2.AsyncBaseTransport | None = None
-) -> Transport:
+) -> DirectTransport | ClientTransport:
     """Direct connections, unless a test's replacement or a proxy of the environment is between."""
     if replacement is not None or may_be_proxied(base_url):
         return ClientTransport(base_url, timeout_s, replacement)
@@ -89,7 +75,11 @@ def open_transport(
 
 
 class DirectTransport:
-    """Connections of its own, and HTTP/1.1."""
+    """Asks one server, through connections of its own and HTTP/1.1; many tasks may use it at once.
+
+    Raises `TransientError` of kind connect, dropped, timeout or body, and `ConfigError`. No
+    message quotes what was sent or received.
+    """
 
     def __init__(self, base_url: str, timeout_s: float) -> None:
         parts = urlsplit(base_url)
@@ -109,6 +99,7 @@ class DirectTransport:
         self._trusted = False
 
     async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
+        """Ask for `path`, which is below the base URL. A redirect is a reply like any other."""
         parts = [method.encode(), b" ", self._path, path.encode(), self._host_lines]
         for name, value in headers:
             parts += (name, b": ", value, b"\r\n")
@@ -128,6 +119,7 @@ class DirectTransport:
         return reply
 
     async def aclose(self) -> None:
+        """Close what is idle, and the rest as it comes back; may be called twice."""
         self._closed = True
         while self._idle:
             await self._idle.pop().aclose()
@@ -290,7 +282,8 @@ class ReplyParser:
 
 
 class ClientTransport:
-    """An httpx2 client: slower, but it knows proxies and files; `replacement` is for tests.
+    """The same through an httpx2 client: slower, but it knows proxies and files; `replacement` is
+    for tests.
 
     Raises `ConfigError` where the environment names a proxy that cannot be used. `key` is left out
     of errors.

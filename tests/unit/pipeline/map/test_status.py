@@ -12,8 +12,7 @@ import pytest
 import claimscore
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.stats import EngineStats
-from claimscore.pipeline.map.estimate import estimate_map
-from claimscore.pipeline.map.job import MapProgress
+from claimscore.pipeline.map.job import MapProgress, estimate_map
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
 from tests.e2e.test_map_stops import PROMPT, Breaks, say
