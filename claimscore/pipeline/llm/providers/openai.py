@@ -42,7 +42,7 @@ from claimscore.types import Completion, RateLimits, Request, TokenLogprob, Usag
 if TYPE_CHECKING:
     import httpx2
 
-    from claimscore.pipeline.llm.providers.transport import ClientTransport, DirectTransport, Reply
+    from claimscore.pipeline.llm.providers.transport import Reply, Transport
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 KEY_NAME = "OPENAI_API_KEY"
@@ -162,7 +162,7 @@ class OpenAIProvider:
         )
 
     @functools.cached_property
-    def _transport(self) -> DirectTransport | ClientTransport:
+    def _transport(self) -> Transport:
         """Made for the first request: with all answers stored it would be half of a start."""
         from claimscore.pipeline.llm.providers.transport import open_transport
 

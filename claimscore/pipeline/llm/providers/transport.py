@@ -64,7 +64,7 @@ class Reply(NamedTuple):
 
 def open_transport(
     base_url: str, timeout_s: float, replacement: httpx2.AsyncBaseTransport | None = None
-) -> DirectTransport | ClientTransport:
+) -> Transport:
     """Direct connections, unless a test's replacement or a proxy of the environment is between."""
     if replacement is not None or may_be_proxied(base_url):
         return ClientTransport(base_url, timeout_s, replacement)
@@ -343,6 +343,9 @@ class ClientTransport:
 
 
 # -- both
+
+#: What asks one server.
+Transport = DirectTransport | ClientTransport
 
 
 def _decompressed(reply: Reply, base_url: str) -> Reply:
