@@ -109,8 +109,3 @@ def test_sentences_in_the_place_of_claims_are_not_checked(run_at: Any) -> None:
     assert counts is None
     assert "\nclaims " not in said
     assert not (out / "claim_checks").exists()
-
-
-def test_the_nli_models_part_can_be_left_out(run_at: Any) -> None:
-    counts, _, _ = run_at("--metrics", "caspr", "--no-check-entailment")
-    assert "not_entailed" not in counts["found"]

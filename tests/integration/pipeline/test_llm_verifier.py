@@ -56,8 +56,8 @@ def call_of(tmp_path: Path, server: FakeServer, *options: str) -> tuple[Any, ...
     return *call, "--metrics", "faithfulness", *options
 
 
-def table(out: Path, name: str = "support") -> pl.DataFrame:
-    return pl.read_parquet(sorted((out / name).glob("*.parquet")))
+def support(out: Path) -> pl.DataFrame:
+    return pl.read_parquet(sorted((out / "support").glob("*.parquet")))
 
 
 def test_a_language_model_verifies_claims(tmp_path: Path, cli: Command) -> None:
@@ -74,7 +74,7 @@ def test_a_language_model_verifies_claims(tmp_path: Path, cli: Command) -> None:
         summary = cli(*call, *priced, "--json").json()
         assert len(server.bodies) == len(asked), "the second call asks nothing"
         assert all(body["top_logprobs"] == 5 for body in server.bodies)
-    rows = table(out).sort("id", "side", "claim_position", descending=[False, True, False])
+    rows = support(out).sort("id", "side", "claim_position", descending=[False, True, False])
     shown = rows.select("id", "side", "verdict", pl.col("probability").round(2), "evidence")
     assert [row[:3] + row[4:] for row in shown.rows()] == [
         ("one", "summary", "supported", CLEAN),
@@ -161,7 +161,7 @@ def test_a_long_source_is_read_whole(tmp_path: Path, cli: Command) -> None:
         sources = [m["messages"][1]["content"].split("\n\nClaim: ")[0] for m in server.bodies]
     assert sum(len(body["messages"]) == 2 for body in server.bodies) == 5
     assert all(sum(f"number {n} says" in s for s in sources) >= 2 for n in range(40))
-    (row,) = table(tmp_path / "run").to_dicts()
+    (row,) = support(tmp_path / "run").to_dicts()
     assert (row["verdict"], row["evidence"], row["evidence_index"]) == ("supported", BIG, 40)
 
 

@@ -76,20 +76,6 @@ def test_a_verifier_of_two_labels_claims_no_contradiction(tmp_path: Path) -> Non
         judged(tmp_path / "run", **turned)
 
 
-def test_each_premise_and_claim_goes_through_the_model_once(tmp_path: Path, tiny: Folders) -> None:
-    """However many metrics and ways of reading ask, and however many records say the same."""
-    encoders = EncoderConfig(device="cpu", offline=True, nli=str(tiny("bert", "nli")))
-    ways = ("", ":score=probability", ":read=both", ":read=sentence", ":read=window")
-    several = ",".join([*(f"faithfulness{way}" for way in ways), "source-coverage", "summac-zs"])
-    for name, metrics in (("one", "faithfulness"), ("several", several)):
-        out = tmp_path / name
-        found = run(
-            RunConfig(RECORDS, out, metrics, units="sentences", encoders=encoders, cache_dir=out)
-        )
-        premises, claims = 3 + 1, 2  # three sentences and the window of all
-        assert found.summary["last_call"]["model_items"]["computed"] == premises * claims
-
-
 def test_evaluate_support_asks_verifiers_itself(
     tmp_path: Path, tiny: Folders, cli: Command
 ) -> None:

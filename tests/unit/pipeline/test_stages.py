@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,18 +101,8 @@ def test_work_can_be_started_inside_an_event_loop() -> None:
     assert done == [1]
 
 
-def n_claims(
-    provider: FakeProvider,
-    chunks: list[list[str]],
-    folder: Path,
-    on_load: Callable[[], None] = lambda: None,
-) -> int:
+def n_claims(provider: FakeProvider, chunks: list[list[str]], folder: Path) -> int:
     """Ask for the claims of these texts, chunk by chunk, with four requests in flight."""
-
-    def load() -> list[Worker]:
-        on_load()
-        return [Worker({"nli": FakeModel()})]
-
     with RunDirectory(folder / "run") as directory:
         for number, texts in enumerate(chunks):
             ids = [f"{number}-{i}" for i in range(len(texts))]
@@ -125,15 +115,11 @@ def n_claims(
         async def work() -> None:
             async with Engine(provider, MemoryCache(), max_concurrency=4) as engine:
                 progress = Progress()
-                pool = LocalModels([], directory, progress, later=load)
+                pool = LocalModels([Worker({"nli": FakeModel()})], directory, progress)
                 await Stages(settings, directory, left, engine, pool, progress).run()
 
         run_blocking(work)
         return directory.manifest.counts()["claims"]
-
-
-def claim(text: str) -> Completion:
-    return Completion(json.dumps({"claims": [text]}), model="m")
 
 
 def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Path) -> None:
@@ -142,7 +128,8 @@ def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Pat
 
     async def answer(request: Request) -> Completion:
         await anyio.sleep(0.001)
-        return claim(request.messages[-1].content)
+        text = request.messages[-1].content
+        return Completion(json.dumps({"claims": [text]}), model="m")
 
     provider, n_chunks, n_rows = FakeProvider(answer), 5, 20
     chunks = [[f"Room {i} of chunk {n} is warm." for i in range(n_rows)] for n in range(n_chunks)]

@@ -16,7 +16,6 @@ from claimscore.pipeline.encoders.batching import (
     plan_batches,
 )
 from claimscore.pipeline.encoders.distinct import distinct
-from claimscore.pipeline.encoders.protocols import RejectedItemsError
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 LENGTHS = st.lists(st.integers(1, 200), max_size=60)
@@ -87,14 +86,3 @@ def test_a_smaller_device_computes_the_same_rows(
     run(runner(budget), lengths, plain)
     assert plain.done == device.done
     assert [i for places in plain.done for i in places] == longest_first(lengths).tolist()
-
-
-def test_an_item_is_done_when_all_its_rows_are() -> None:
-    items, heard, owners = distinct(["a", "b", "a"]), list[int](), np.array([0, 1, 0])
-    rows = WholeRows(ragged([[1] * 10, [1] * 9, [1] * 8]))
-    runner(10).run(items, rows, lambda places, batch: None, owners=owners, on_batch=heard.append)
-    assert heard == [0, 1, 3]
-    long = WholeRows(ragged([[1] * 10, [1] * 9, [1] * 80]))
-    with pytest.raises(RejectedItemsError, match="a text of 80 tokens") as rejected:
-        runner(10).run(items, long, Device([10, 9, 80], 50), owners=owners)
-    assert (rejected.value.kind, rejected.value.indices) == ("out_of_memory", (0, 2))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline import encoders
 from claimscore.pipeline.encoders import THREADS, load_workers
 from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.devices import (
@@ -117,25 +115,6 @@ def test_each_device_has_its_own_models_that_share_its_lock() -> None:
     assert locks[0] == locks[1] != locks[2] == locks[3]
     assert workers[0].models["nli"] is not workers[1].models["nli"]
     assert [worker.threads for worker in workers] == [THREADS["cpu"]] * 2
-
-
-@pytest.mark.parametrize("device", ["auto", "cpu"])
-def test_models_behind_servers_need_no_device(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    """One worker asks them, however many GPUs there are; one model of ours, and it needs one; no
-    model, and no device is looked for."""
-    monkeypatch.setattr(encoders, "device_names", lambda asked: ("cuda:0", "cuda:1"))
-    monkeypatch.setattr(encoders, "resolve_device", lambda name: SimpleNamespace(type="cuda"))
-    config = EncoderConfig(nli="tei:http://a", embedder="openai:m@http://b", device=device)
-
-    def load(role: str, config: EncoderConfig) -> Any:
-        return role
-
-    (worker,) = load_workers(["nli", "embedder"], config, load)
-    assert worker == ({"nli": "nli", "embedder": "embedder"}, "their servers", 1)
-    names = [worker.name for worker in load_workers(["nli", "token_encoder"], config, load)]
-    assert names == ["cuda:0", "cuda:1"]
-    monkeypatch.setattr(encoders, "device_names", lambda asked: pytest.fail("looked"))
-    assert load_workers([], config, load) == []
 
 
 def runner(budget: int = 4) -> BatchRunner:

@@ -118,19 +118,6 @@ def test_a_t5_gives_the_stock_models_first_answer(block: str, is_tied: bool) -> 
     assert_near(answers(batch), torch.stack(expected))
 
 
-@every_packed_family
-@torch.inference_mode()
-def test_a_prepared_batch_gives_the_same_numbers_each_time(tiny: Folders, family: str) -> None:
-    """What was done before is used, also after a pass that was broken off."""
-    backbone = packed_backbone(model_at(tiny(family)), with_types=False)
-    batch = batch_of(rows())
-    prepared = backbone.prepare(batch)
-    first, states = backbone.first(prepared), backbone.states(prepared)
-    assert torch.equal(backbone.first(prepared), first)
-    assert torch.equal(backbone.states(batch), states)
-    assert_near(first, states[torch.from_numpy(batch.starts)], 1e-5)
-
-
 def test_a_padding_token_within_a_text_is_not_counted(tiny: Folders) -> None:
     """RoBERTa gives it no position of its own, wherever it stands."""
     batch = batch_of([[5, 1, 7, 8], [9, 1, 1], [6, 7]], types=False)

@@ -188,14 +188,6 @@ def test_a_key_is_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> N
     assert KEY not in str(refusal.value)
 
 
-def test_this_machine_is_asked_without_a_proxy(
-    server: Tei, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    assert classifier(server).classify(PAIRS[:1]).shape == (1, 3)
-
-
 @pytest.mark.parametrize("load", [classifier, embedder])
 def test_results_are_stored_under_what_they_depend_on(load: Any) -> None:
     """Model, commit, dtype, limit, pooling and the server's own prompt, not its address; a model

@@ -53,17 +53,6 @@ def bottleneck(found: Estimate) -> str | None:
     return None if stage is None else stage.name
 
 
-def test_a_model_reads_no_more_than_its_limit(tmp_path: Path) -> None:
-    """Of a long document as of a shorter one, as its pace was counted."""
-    records = tmp_path / "long.jsonl"
-    rows = [{"source": "It rained. " * 10_000, "summary": f"It rained {n} times."} for n in "123"]
-    records.write_text("\n".join(map(json.dumps, rows)))
-    knows("nli", 100.0, limit=512)
-    (found,) = estimated("mnli-doc", source=records).passes
-    assert found.tokens == 3 * 512
-    assert found.seconds == pytest.approx(found.tokens / 100)
-
-
 def test_what_the_rules_claim_is_what_the_models_are_then_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
 ) -> None:

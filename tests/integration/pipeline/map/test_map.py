@@ -34,9 +34,9 @@ def prompt_file(folder: Path, text: str = PLAIN) -> Path:
     return path
 
 
-def rows(n: int, first: str = "row") -> pl.DataFrame:
+def rows(n: int) -> pl.DataFrame:
     """Rows that all differ."""
-    return pl.DataFrame({"text": [f"{first} {i}" for i in range(n)]})
+    return pl.DataFrame({"text": [f"row {i}" for i in range(n)]})
 
 
 def always(text: str) -> FakeProvider:

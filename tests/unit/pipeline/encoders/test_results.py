@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -111,11 +110,6 @@ def test_what_changes_numbers_is_never_shared(tmp_path: Path, what: str) -> None
     shutil.copytree(only_folder(tmp_path), other.rows.folder)
     other.classify(pairs("a"))
     assert model.asked == pairs("a")
-
-
-def test_a_model_that_cannot_say_what_it_depends_on_is_left_alone(tmp_path: Path) -> None:
-    plain: Any = SimpleNamespace(info=INFO)
-    assert ModelStore(tmp_path, on_notice=print).around(plain) is plain
 
 
 def test_stored_pairs_know_whether_they_were_cut(tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ from tests.unit.pipeline.llm.test_engine import ask, asked, make, values
 pytestmark = pytest.mark.anyio
 
 
-def long(n_tokens: int, answer: str = "whole") -> Callable[[Request], Awaitable[Completion]]:
+def long(n_tokens: int) -> Callable[[Request], Awaitable[Completion]]:
     """An answer of so many tokens, which fewer `max_tokens` cut off."""
 
     async def reply(request: Request) -> Completion:
         await lowlevel.checkpoint()
         if request.max_tokens < n_tokens:
             return completion(f"cut at {request.max_tokens}", "length")
-        return completion(answer)
+        return completion("whole")
 
     return reply
 

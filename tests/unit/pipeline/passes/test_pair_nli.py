@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.passes import PASSES, pair_nli
-from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
+from claimscore.pipeline.passes import pair_nli
 from tests.support.pass_doubles import claims, run_nli
 
 #: Claims of the two sides of some records.
@@ -59,32 +57,6 @@ def test_blocks_leave_no_trace(sizes: list[tuple[int, int]], at_once: int) -> No
     assert result.failures.is_empty()
     assert all(len(call) <= at_once for call in model.calls)
     assert [pair for call in model.calls for pair in call] == once.calls[0]
-
-
-def test_a_rejected_pair_in_a_later_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_nli, "PAIRS_AT_ONCE", 3)
-    table = claims(
-        r0_a=["x", "y"], r0_b=["z", "zz"], r1_a=["x", "huge"], r1_b=["y"], r2_a=["x"], r2_b=["y"]
-    )
-    result, _ = run_nli(table, ["r0", "r1", "r2"])
-    assert result.failures.select("id", "kind").rows() == [("r1", "out_of_memory")]
-    assert result.rows["nli"]["id"].to_list() == ["r0"] * 8 + ["r2"] * 2
-
-
-def test_progress_and_counts_are_those_of_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    table, heard = table_of([(2, 3)]), list[int]()
-    given = PASSES["nli"], PassRequirement("nli", ("a", "b")), pl.DataFrame({"id": ["r0"]})
-    tokens = count_tokens(*given, lambda _: table)
-
-    def listen(n: int) -> OnBatch:
-        heard.append(n)
-        return heard.append
-
-    monkeypatch.setattr(pair_nli, "PAIRS_AT_ONCE", 5)
-    run_nli(table, ["r0"], listen=listen)
-    assert heard == [12, 5, 10, 12]
-    assert count_items(*given, lambda _: table) == 12
-    assert count_tokens(*given, lambda _: table) == pytest.approx(tokens, rel=0.2)
 
 
 class _Classifier:

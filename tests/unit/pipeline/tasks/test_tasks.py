@@ -13,22 +13,6 @@ from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Unit, value_probabilities
 from claimscore.types import TokenLogprob
 
-
-@pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        (["summary", "source"], {"facts": 2, "judge": 1, "questions": 2, "answers": 2}),
-        (["summary", "sources"], {"facts": 2, "judge": 1, "questions": 2, "answers": 2}),
-        (["summary"], {"decompose": 1, "judge": 0, "questions": 1, "answers": 0}),
-        (["summary_a", "summary_b"], {"decompose": 2, "judge": 0, "questions": 0, "answers": 0}),
-        (["summary_a", "sources"], {"decompose": 1, "facts": 2, "judge": 0}),
-    ],
-)
-def test_the_sides_that_can_be_asked_about(columns: list[str], expected: dict[str, int]) -> None:
-    """A grade and an answer need both texts."""
-    assert {name: len(TASKS[name].sides(columns)) for name in expected} == expected
-
-
 # -- answers
 
 

@@ -90,13 +90,6 @@ def test_slow_answers_use_most_of_the_first_half_minute(rpm: int, latency_s: int
     assert client.refused_share <= 0.03
 
 
-def test_refusals_that_come_as_late_as_answers_are_waited_for():
-    server = SimulatedServer(rpm=3000, latency_s=0.3, refusal_s=0.3, retry_after="none", seed=1)
-    client = simulate(server, until=120, concurrency=256)
-    assert server.rate(50, 60) >= 0.9 * 50
-    assert client.refused_share <= 0.03
-
-
 @pytest.mark.parametrize("concurrency", [32, 128])
 @pytest.mark.parametrize("retry_after_s", [None, 0.02, 1.0])
 def test_isolated_refusals_hardly_slow_a_run(concurrency: int, retry_after_s: float | None):

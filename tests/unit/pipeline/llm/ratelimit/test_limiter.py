@@ -60,14 +60,6 @@ class Script:
         return max(0.0, self.limiter.state().paused_until - self.now)
 
 
-def test_one_refusal_delays_its_own_request_alone():
-    script = Script()
-    script.answer(script.take(20))
-    script.refuse(script.take(1), retry_after_s=60)
-    assert script.paused_s == 0
-    assert script.limiter.wait_s(0) == 0
-
-
 def test_refusals_in_a_row_pause_all_requests_until_the_latest_time_told():
     script = Script()
     script.answer(script.take(20))

@@ -114,25 +114,12 @@ def test_no_window_holds_more_than_the_rate_allows(
                 assert sum(units for units, _ in inside) <= most + 1e-6
 
 
-def test_requests_and_tokens_are_counted_apart(machine: Machine):
-    limits = machine.process()
-    limits.lease("tokens", 1000, 1, 0.0)
-    assert lease(limits) == 0
-
-
 def test_a_clock_that_jumps_blocks_nobody(machine: Machine):
     limits = machine.process()
     machine.now += FORGET_S / 2
     lease(limits, 3)
     machine.now -= FORGET_S / 2
     assert [lease(limits), lease(machine.process())] == [3, 4]
-
-
-def test_the_file_does_not_grow_with_servers_and_keys(machine: Machine):
-    lease(machine.process("one"))
-    machine.now += FORGET_S + 1
-    lease(machine.process("other"))
-    assert len(machine.content()["servers"]) == 1
 
 
 # -- whose limits
