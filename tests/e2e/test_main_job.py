@@ -267,16 +267,6 @@ class TestRefused:
         assert "sk-secret" not in error
 
 
-def test_records_on_standard_input(
-    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with EXAMPLES.open(encoding="utf-8") as stream:
-        monkeypatch.setattr(sys, "stdin", stream)
-        run = ("run", "-", "--out", tmp_path / "run", "--metrics", "ds", "--json")
-        assert claimscore(*run) == 0
-    assert json.loads(capsys.readouterr().out)["metrics"]["ds"]["n"] == 12
-
-
 def test_settings_from_a_file(tmp_path: Path, capsys: Any) -> None:
     config = tmp_path / "claimscore.toml"
     config.write_text('metrics = ["ds"]\ngranularity = "summary"\nmax-concurrency = 3\n')

@@ -90,35 +90,6 @@ def write_run(
     return path
 
 
-def write_versions(folder: Path) -> tuple[Path, Path]:
-    """Two versions of a prompt: of `1` one claim is reworded, one vanished, one appeared."""
-    entailment, neutral, contradiction = LABELS
-    claims = {
-        ("1", "a"): ["The pool is warm.", "Staff are kind."],
-        ("1", "b"): ["It is far."],
-        ("2", "a"): ["Same."],
-        ("2", "b"): ["Same too."],
-        ("3", "a"): ["Only here."],
-    }
-    later = claims | {("1", "a"): ["The pool is very warm.", "Breakfast ends early."]}
-    del later["3", "a"]
-    labels = {
-        ("1", "a", 0, "b", 0): entailment,
-        ("1", "a", 1, "b", 0): neutral,
-        ("2", "a", 0, "b", 0): entailment,
-        ("2", "b", 0, "a", 0): entailment,
-    }
-    flipped = labels | {("1", "a", 0, "b", 0): contradiction, ("2", "a", 0, "b", 0): neutral}
-    facts = [("room", "large"), ("pool", "warm")]
-    ids, key = ["1", "2", "3"], ("1", "summary")
-    first: Any = {"claims": claims, "labels": labels, "facts": {key: facts}}
-    second: Any = {"claims": later, "labels": flipped, "facts": {key: facts[:1]}}
-    return (
-        write_run(folder / "v1", ids, {"m": [1, 1, 1]}, **first),
-        write_run(folder / "v2", ids, {"m": [5, 1, 2]}, **second),
-    )
-
-
 def compared(*runs: Path, **options: Any) -> Comparison:
     """The runs, with few bootstrap samples."""
     return compare(CompareConfig(tuple(map(str, runs)), **{"samples": 400, **options}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -55,14 +55,3 @@ def write_judged_run(path: Path, records: Mapping[str, Sequence[Verdict]]) -> Pa
 def read_sheet(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
-
-
-def fill_in(path: Path, label: Callable[[dict[str, str]], str], target: Path | None = None) -> Path:
-    """The sheet with a label in each row, as a spreadsheet saves it."""
-    rows = read_sheet(path)
-    target = target or path
-    with target.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(row | {"label": label(row)} for row in rows)
-    return target

@@ -16,14 +16,6 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def test_write_replaces_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    write_text(path, "old")
-    write_bytes(path, b"new")
-    assert path.read_bytes() == b"new"
-    assert names(tmp_path) == ["a.json"]
-
-
 def test_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_text(path, "old")

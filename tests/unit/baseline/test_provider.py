@@ -14,7 +14,6 @@ from claimscore.baseline import parser
 from claimscore.baseline.provider import PARSER, RULES, BuiltinProvider, input_text
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 
 
@@ -76,34 +75,6 @@ def test_an_unknown_task_is_refused_with_the_known_ones(task: str | None) -> Non
     """The message says what builtin can do and what to use for the rest."""
     with pytest.raises(ConfigError, match=r"decompose, paraphrase, negate, facts.*openai:MODEL"):
         complete(request("Text.", task))
-
-
-def test_the_same_request_gets_the_same_bytes() -> None:
-    """Whatever the temperature and the sample."""
-    first = complete(request("Über-clean rooms and a pool.", "decompose"))
-    again = complete(
-        request("Über-clean rooms and a pool.", "decompose", temperature=0.9, sample_index=2)
-    )
-    assert first == again
-    assert "Über" in first.text
-
-
-@pytest.mark.parametrize(
-    ("name", "model"),
-    [
-        ("builtin", PARSER),
-        ("builtin-rules", RULES),
-        (f"builtin:{PARSER}", PARSER),
-        (f"builtin:{RULES}", RULES),
-    ],
-)
-def test_it_is_loaded_by_name_and_closed_twice(name: str, model: str) -> None:
-    """By `--llm`, or as a run records it; closing is harmless."""
-    provider = load_provider(LLMConfig(model=name))
-    assert isinstance(provider, BuiltinProvider)
-    assert (provider.family, provider.namespace, provider.model) == ("builtin", "builtin", model)
-    anyio.run(provider.aclose)
-    anyio.run(provider.aclose)
 
 
 def test_the_parser_makes_the_claims_of_each_numbered_text() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import Command
-from tests.support.labelled_runs import Verdict, fill_in, read_sheet, write_judged_run
+from tests.support.labelled_runs import Verdict, read_sheet, write_judged_run
 
 WORDS = ("supported", "contradicted", "unmentioned")
 
@@ -32,6 +34,17 @@ def truth(row: dict[str, str]) -> str:
     if "degrees" in row["claim"] or "is said" in row["claim"]:
         return "supported"
     return "s" if int(row["id"][1:]) % 2 else "U"
+
+
+def fill_in(path: Path, label: Callable[[dict[str, str]], str], target: Path | None = None) -> Path:
+    """The sheet with a label in each row, as a spreadsheet saves it."""
+    rows = read_sheet(path)
+    target = target or path
+    with target.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(row | {"label": label(row)} for row in rows)
+    return target
 
 
 def test_a_drawn_sheet_is_blind_and_stands_for_all_claims(cli: Command, run: Path) -> None:

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
-from claimscore.metrics.ds import DS, DS3, distinctiveness
+from claimscore.metrics.ds import distinctiveness
 from claimscore.text import split_sentences
-from tests.support.frames import tables
 from tests.support.shared_data import shared
 
 MEANS = {
@@ -137,14 +136,3 @@ def test_value_is_within_the_range_and_symmetric(compared):
     value = distinctiveness(compared)
     assert 0 <= value <= 100
     assert distinctiveness(compared[::-1]) == pytest.approx(value)
-
-
-def test_metric_scores_each_record_in_order():
-    records = [
-        {"id": "x", "summary_a": "a b c", "summary_b": "c d", "summary_common": "c"},
-        {"id": "y", "summary_a": "a", "summary_b": "a", "summary_common": "a"},
-    ]
-    first, second = DS.score(tables(records))
-    assert first == ("x", 75.0, None, {"n_a": 3, "n_b": 2, "overlap": 1, "union": 4})
-    assert (second.id, second.value) == ("y", 0.0)
-    assert [score.value for score in DS3.score(tables(records))] == [75.0, 0.0]

@@ -131,22 +131,6 @@ def test_a_metric_takes_its_own_rows(spec: str, rows: list[Row], expected: float
         assert score(spec, order).value == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("spec", "rows", "components"),
-    [
-        ("bert-cosine", COSINES, {"best": 0, "values": {0: 0.75, 2: 0.25}}),
-        ("wms", MOVERS, {"best": 0, "values": {0: 0.5, 2: 0.25}}),
-        ("bertscore", TOKENS, {"best": 2, "values": {0: 0.5, 2: 0.8}, "f1": 0.8}),
-        ("bart-score:direction=f", BART, {"precision": {0: -2, 2: -3}, "recall": {0: -4, 2: -1}}),
-        ("bs-inverse", [token_row("x", 0.9, 0.8)], {"f1": 0.9, "baseline_f1": 0.8, "layer": 6}),
-        ("perplexity", PERPLEXITY, {"tokens": 2}),
-    ],
-)
-def test_components(spec: str, rows: list[Row], components: dict[str, object]) -> None:
-    found = score(spec, rows).components
-    assert {name: found[name] for name in components} == components
-
-
 def test_a_failure_of_another_side_does_not_matter() -> None:
     failure = {"id": "x", "stage": "mover_score", "side": "references", "message": "too long"}
     given_tables = tables([RECORD], failures=[failure], text_scores=MOVERS)

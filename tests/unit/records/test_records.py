@@ -90,17 +90,6 @@ def test_standard_input_is_spooled(tmp_path: Path) -> None:
     assert (tmp_path / "spool" / "stdin.jsonl").is_file()
 
 
-def test_glob_reads_files_in_order(write: Write, tmp_path: Path) -> None:
-    write("p2.jsonl", lines([{"summary": "two"}]))
-    write("p1.jsonl", lines([{"summary": "zero"}, {"summary": "one"}]))
-    dataset = ready(str(tmp_path / "p*.jsonl"), tmp_path)
-    assert rows(dataset) == [
-        {"id": "0", "summary": "zero"},
-        {"id": "1", "summary": "one"},
-        {"id": "2", "summary": "two"},
-    ]
-
-
 def test_a_file_with_brackets_in_its_name_is_no_pattern(write: Write, tmp_path: Path) -> None:
     source = write("r[1].parquet", as_parquet(pl.DataFrame(PAIRS)))
     assert ready(source, tmp_path).n_records == 3

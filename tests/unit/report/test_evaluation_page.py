@@ -19,7 +19,7 @@ from claimscore.evaluation.summac_benchmark import SummacConfig, summac_benchmar
 from claimscore.report import write_report
 from claimscore.report.evaluation.benchmark_pages import write_result_page
 from claimscore.report.evaluation.evaluation_page import run_link, run_signatures
-from tests.support.evaluation_pages import COMMAND, PAGES, caspr_page, grid_page
+from tests.support.evaluation_pages import COMMAND, PAGES, grid_page
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl, write_run
 from tests.support.report_pages import Page
@@ -115,17 +115,6 @@ def test_heat_map_has_a_level_a_value(tmp_path: Path) -> None:
     assert "Best: documents by sentence, summaries by sentence, min over the document" in page.text
     assert "3 rows left out for missing scores" in page.text
     assert page.text.index("overall") < page.text.index("a plain")
-
-
-def test_caspr_has_the_figure_and_what_was_left_out(tmp_path: Path) -> None:
-    page, _ = read(caspr_page(tmp_path, "plain"))
-    (figure,) = page.figures
-    assert figure["groups"][0]["level"] == "synthetic low"
-    assert [group["published"] for group in figure["groups"]] == [None, None, 9.5, None, None]
-    assert [group["median"] for group in figure["groups"]] == [2.5, 12.5, 22.5, 32.5, 42.5]
-    assert "synthetic low all 1 no text plain" in page.text
-    assert "synthetic low plain 1 why plain" in page.text
-    assert "plain plain|v1" in page.text
 
 
 def test_a_run_is_linked_and_signed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from claimscore import tables as schemas
 from claimscore.metrics.caspr import pair_labels
 from claimscore.report import MetricFacts, ReportTables
 from claimscore.report.matrices import MISSING, LabelMatrices
-from claimscore.report.overview import MAX_LEVELS, Histogram, group_tables, overview
+from claimscore.report.overview import Histogram, group_tables, overview
 from claimscore.report.record_details import (
     MAX_LISTED_LEVELS,
     RecordIndex,
@@ -182,17 +182,3 @@ def test_the_overview_says_what_the_scores_say(made_up: MakeUp) -> None:
         assert found.signatures == tuple(mine["signature"].unique().sort())
         assert found.histogram is not None
         assert sum(found.histogram.counts) == values.len()
-
-
-def test_columns_that_do_not_group_make_no_table(made_up: MakeUp) -> None:
-    records = pl.DataFrame(
-        {
-            "id": [str(i) for i in range(MAX_LEVELS + 1)],
-            "summary_a": ["x", "y", "y"] * 10 + ["y"],
-            "one": "same",
-            "many": [str(i) for i in range(MAX_LEVELS + 1)],
-            "number": 1.0,
-        }
-    )
-    assert group_tables(made_up(2, records=records), ["ds"]) == []
-    assert group_tables(made_up(2, records=None), ["ds"]) == []

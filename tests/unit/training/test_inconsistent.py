@@ -112,14 +112,3 @@ def test_a_table_of_negatives_depends_on_each_record_alone() -> None:
     assert set(made["rule"]) <= set(RULES)
     assert make_negatives(table.reverse(), seed=3).reverse().equals(made)
     assert not set(made["summary"]) & set(table["summary"])
-
-
-def test_another_seed_makes_another_table() -> None:
-    table = records(*(f"She said that they were {i}." for i in range(20)))
-    assert not make_negatives(table, seed=1).equals(make_negatives(table, seed=2))
-
-
-def test_an_empty_table_has_no_negatives() -> None:
-    made = make_negatives(records("x").clear())
-    assert made.columns == ["id", "source", "summary", "label", "rule"]
-    assert made.is_empty()

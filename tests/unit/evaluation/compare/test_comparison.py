@@ -16,7 +16,7 @@ from claimscore.evaluation.compare.comparison_json import difference_rows, to_js
 from claimscore.pipeline.encoders.protocols import NLI_LABELS as LABELS
 from claimscore.runs import RunDirectory
 from claimscore.tables import SCORES
-from tests.support.compared_runs import compared, score_rows, write_run, write_versions
+from tests.support.compared_runs import compared, score_rows, write_run
 
 E, N, C = LABELS
 IDS = [f"r{number:03d}" for number in range(80)]
@@ -49,14 +49,6 @@ def test_a_planted_difference_is_found_and_no_other(pair: tuple[Path, Path]):
     assert 0 < caspr.low < 3 < (caspr.high or 0)
     assert ds.low is not None
     assert ds.low < 0 < (ds.high or 0)
-
-
-def test_a_run_compared_with_itself(pair: tuple[Path, Path]):
-    (run,) = compared(pair[0], pair[0]).runs
-    assert [row.verdict for row in run.metrics] == ["same", "same"]
-    assert {row.difference.mean for row in run.metrics} == {0.0}
-    assert (run.settings, run.data, run.moves, run.records) == ((), (), (), ())
-    assert (run.only_a.n, run.only_b.n, run.n_shared) == (0, 0, len(IDS))
 
 
 def test_the_same_numbers_from_files_of_scores(pair: tuple[Path, Path]):
@@ -175,6 +167,34 @@ def test_signatures_stand_in_where_there_are_no_settings(tmp_path: Path):
         files.append(path)
     (run,) = compared(*files).runs
     assert [tuple(row) for row in run.settings] == [("nli", "x@1", "y@1")]
+
+
+def write_versions(folder: Path) -> tuple[Path, Path]:
+    """Two versions of a prompt: of `1` one claim is reworded, one vanished, one appeared."""
+    claims = {
+        ("1", "a"): ["The pool is warm.", "Staff are kind."],
+        ("1", "b"): ["It is far."],
+        ("2", "a"): ["Same."],
+        ("2", "b"): ["Same too."],
+        ("3", "a"): ["Only here."],
+    }
+    later = claims | {("1", "a"): ["The pool is very warm.", "Breakfast ends early."]}
+    del later["3", "a"]
+    labels = {
+        ("1", "a", 0, "b", 0): E,
+        ("1", "a", 1, "b", 0): N,
+        ("2", "a", 0, "b", 0): E,
+        ("2", "b", 0, "a", 0): E,
+    }
+    flipped = labels | {("1", "a", 0, "b", 0): C, ("2", "a", 0, "b", 0): N}
+    facts = [("room", "large"), ("pool", "warm")]
+    ids, key = ["1", "2", "3"], ("1", "summary")
+    first: Any = {"claims": claims, "labels": labels, "facts": {key: facts}}
+    second: Any = {"claims": later, "labels": flipped, "facts": {key: facts[:1]}}
+    return (
+        write_run(folder / "v1", ids, {"m": [1, 1, 1]}, **first),
+        write_run(folder / "v2", ids, {"m": [5, 1, 2]}, **second),
+    )
 
 
 @pytest.fixture
