@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from claimscore.errors import ConfigError
+from claimscore.tables import SOURCE_SIDE, texts_on_side
 from claimscore.text import split_sentences
 
 #: `2sents` slides (every sentence with its successor, the last alone), as the authors' code does;
@@ -106,6 +107,22 @@ def _cuts() -> dict[str, Cut]:
     """Every cut by its name; of those that are the same, the one with the default splitter."""
     cuts = [Cut(g, s, k) for s in reversed(SPLITTERS) for g in GRANULARITIES for k in KEEP]
     return {cut.name: cut for cut in cuts}
+
+
+def blocks_on_side(record: Mapping[str, object], side: str) -> list[str]:
+    """The blocks of a record as `block_nli` numbers them; a side is `source.sentence`.
+
+    None where the cut is of another version.
+    """
+    name, _, cut_name = side.partition(".")
+    try:
+        cut = find_cut(cut_name)
+    except ConfigError:
+        return []
+    texts = texts_on_side(record, name)
+    if name == SOURCE_SIDE:
+        return cut.document_blocks(texts)
+    return [block for text in texts for block in cut.blocks(text)]
 
 
 def _paragraphs(text: str) -> list[str]:

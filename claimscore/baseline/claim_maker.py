@@ -21,21 +21,6 @@ _LISTING = re.compile(
 )
 
 
-def make_claims(text: str) -> list[str]:
-    """The single claims of a text, sentence by sentence, each a sentence.
-
-    A sentence that is one claim, or cannot be cut with certainty, is one claim as it stands. The
-    words of a claim are those of its sentence, with articles, forms of "be", "at" and the past
-    tense of participles. `ConfigError` where the parser's backbone is not installed.
-    """
-    return ClaimMaker().claims([text])[0]
-
-
-def sentence_claims(sentence: str) -> list[str]:
-    """The single claims of one sentence; none of one without a word."""
-    return ClaimMaker().sentence_claims([sentence])[0]
-
-
 class ClaimMaker:
     """Makes the claims of texts; sentences that it has seen before cost nothing."""
 
@@ -43,13 +28,19 @@ class ClaimMaker:
         self._known: dict[str, list[str]] = {}
 
     def claims(self, texts: Sequence[str]) -> list[list[str]]:
-        """The claims of each text, as `make_claims` makes them; sentences are parsed together."""
+        """The single claims of each text, sentence by sentence, each a sentence.
+
+        A sentence that is one claim, or cannot be cut with certainty, is one claim as it stands.
+        The words of a claim are those of its sentence, with articles, forms of "be", "at" and the
+        past tense of participles. Sentences are parsed together. `ConfigError` where the parser's
+        backbone is not installed.
+        """
         sentences = [split_sentences(text, splitter="rules") for text in texts]
         made = iter(self.sentence_claims([s for own in sentences for s in own]))
         return [[claim for of in islice(made, len(own)) for claim in of] for own in sentences]
 
     def sentence_claims(self, sentences: Sequence[str]) -> list[list[str]]:
-        """The claims of each sentence."""
+        """The claims of each sentence; none of one without a word."""
         known = self._known
         found = {s: known[s] for s in sentences if s in known}
         new = [s for s in dict.fromkeys(sentences) if s not in found and re.search(r"\w", s)]

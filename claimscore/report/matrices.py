@@ -13,9 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.blocks import find_cut
+from claimscore.blocks import blocks_on_side
 from claimscore.config import LLM_VERIFIER
-from claimscore.errors import ConfigError
 from claimscore.metrics.fact_similarity import MATCH, SIDES, facts_by_side, similarities_by_record
 from claimscore.metrics.matrices import NO_CELLS
 from claimscore.report.record_texts import cut_off
@@ -188,9 +187,6 @@ def _below(best: NDArray[np.float64]) -> list[int]:
 
 MAX_BLOCK_CHARS = 600
 
-#: The columns that a side's texts are taken from; the first that a record has.
-_COLUMNS = {"source": ("source", "sources")}
-
 
 class BlockMatrices:
     """The block NLI of a chunk; a side is `source.sentence`: the text, and how it is cut."""
@@ -207,7 +203,8 @@ class BlockMatrices:
         matrices, blocks = self._matrices.of(str(record["id"])), {}
         for matrix in matrices:
             for side, size in zip((matrix["rows"], matrix["columns"]), matrix["size"], strict=True):
-                found = [] if side in blocks else _blocks(side, record)
+                found = [] if side in blocks else blocks_on_side(record, side)
+                found = [cut_off(block, MAX_BLOCK_CHARS) for block in found]
                 if len(found) == size and limit.take(sum(map(len, found))):
                     blocks[side] = found
             parts = [matrix.get(name) or "" for name in ("labels", "forward", "backward")]
@@ -215,24 +212,6 @@ class BlockMatrices:
                 del matrix["labels"], matrix["forward"], matrix["backward"]
                 matrix["left_out"] = "page"
         return {"matrices": matrices, "blocks": blocks}
-
-
-def _blocks(side: str, record: Mapping[str, Any]) -> list[str]:
-    """The blocks as the pass cut them; none where that is no longer known."""
-    name, _, cut_name = side.partition(".")
-    try:
-        cut = find_cut(cut_name)
-    except ConfigError:
-        return []
-    columns = _COLUMNS.get(name, (name,))
-    value = next((record[c] for c in columns if record.get(c) is not None), None)
-    texts: list[str] = [value] if isinstance(value, str) else list(value or ())
-    found = (
-        cut.document_blocks(texts)
-        if name == "source"
-        else [block for text in texts for block in cut.blocks(text)]
-    )
-    return [cut_off(block, MAX_BLOCK_CHARS) for block in found]
 
 
 # Support

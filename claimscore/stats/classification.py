@@ -111,18 +111,10 @@ def weighted_auc(scores: Array, positive: NDArray[np.bool_]) -> WeightedMeasure:
 
 
 def confusion_matrix(labels: ArrayLike, predicted: ArrayLike, classes: int) -> NDArray[np.int64]:
-    """How often each class got each prediction: ``[class, prediction]``.
-
-    `ValueError` for lists of two lengths, and for numbers outside of 0 to `classes` − 1.
-    """
-    true, found = np.asarray(labels, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
-    if true.ndim != 1 or found.shape != true.shape:
-        raise ValueError(f"two lists of one length are needed, not {true.shape} and {found.shape}")
-    both = np.concatenate([true, found])
-    if both.size and (both.min() < 0 or both.max() >= classes):
-        raise ValueError(f"classes must be from 0 to {classes - 1}")
-    counts = np.bincount(true * classes + found, minlength=classes * classes)
-    return counts.reshape(classes, classes)
+    """How often each class, 0 to `classes` − 1, got each prediction: ``[class, prediction]``."""
+    counts = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(counts, (np.asarray(labels), np.asarray(predicted)), 1)
+    return counts
 
 
 def macro_f1(confusion: NDArray[np.int64]) -> float | None:

@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.blocks import find_cut
-from claimscore.errors import ConfigError
+from claimscore.blocks import blocks_on_side
 from claimscore.evaluation.compare.claim_matching import BATCH
 from claimscore.evaluation.compared_run import ComparedRun
 from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from claimscore.runs import damage_as_error
-from claimscore.tables import SOURCE_SIDE, texts_on_side
 
 #: The tables of NLI probabilities, and the columns that a cell of each is found by.
 CELL_KEYS = {
@@ -155,7 +153,14 @@ def compared_cells(
                 texts = _claim_texts(ids, units)
             else:
                 sides = _block_sides(run)
-                texts = {record: block_texts(rows.get(record, {}), sides) for record in ids}
+                texts = {
+                    record: {
+                        (side, place): block
+                        for side in sides
+                        for place, block in enumerate(blocks_on_side(rows.get(record, {}), side))
+                    }
+                    for record in ids
+                }
             cells.append(record_cells(run, table, texts))
         words = _rewordings(claims, matches) if table == "nli" else {}
         for record in ids:
@@ -199,23 +204,6 @@ def _block_sides(run: ComparedRun) -> list[str]:
             for role in ("premise", "hypothesis")
         ]
         return pl.concat(sides).unique().collect()["side"].sort().to_list()
-
-
-def block_texts(record: Mapping[str, object], sides: Iterable[str]) -> dict[tuple[str, int], str]:
-    """The blocks of a record as `block_nli` numbers them; a side is `source.sentence`."""
-    found: dict[tuple[str, int], str] = {}
-    for side in sides:
-        name, _, cut_name = side.partition(".")
-        try:
-            cut = find_cut(cut_name)
-        except ConfigError:  # of another version
-            continue
-        texts = texts_on_side(record, name)
-        blocks = [block for text in texts for block in cut.blocks(text)]
-        if name == SOURCE_SIDE:
-            blocks = cut.document_blocks(texts)
-        found |= {(side, index): block for index, block in enumerate(blocks)}
-    return found
 
 
 def record_cells(

@@ -11,10 +11,19 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from claimscore.baseline import parser
-from claimscore.baseline.claim_maker import ClaimMaker, make_claims, sentence_claims
+from claimscore.baseline.claim_maker import ClaimMaker
 from claimscore.baseline.surface import article, past_of
 from claimscore.baseline.tree import tokenise
 from tests.support.cut_sentences import cut_sentences
+
+
+def make_claims(text: str) -> list[str]:
+    return ClaimMaker().claims([text])[0]
+
+
+def sentence_claims(sentence: str) -> list[str]:
+    return ClaimMaker().sentence_claims([sentence])[0]
+
 
 #: A sentence, and its claims below it: a kind of cut each.
 CUT = cut_sentences("""

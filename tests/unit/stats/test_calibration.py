@@ -120,31 +120,3 @@ def test_measures_do_not_depend_on_order(case: tuple[Array, NDArray[np.int64]]) 
         value = measure(probabilities, labels)
         assert 0 <= value <= bound
         assert measure(probabilities[rows][:, columns], renamed) == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
-    ("rows", "labels", "message"),
-    [
-        ([], [], "rows of one length"),
-        ([[0.5, 0.5]], [0, 1], "whole numbers"),
-        ([[0.5, 0.5]], [0.0], "whole numbers"),
-        ([[0.5, 0.5]], [2], "from 0 to 1"),
-        ([[0.5, 0.5]], [-1], "from 0 to 1"),
-        ([[0.5, 0.6]], [0], "sum to 1"),
-        ([[1.5, -0.5]], [0], "0 or more"),
-        ([[math.nan, 1.0]], [0], "finite"),
-    ],
-)
-def test_what_is_no_distribution_is_refused(
-    rows: list[list[float]], labels: list[float], message: str
-) -> None:
-    measures = (expected_calibration_error, brier_score, negative_log_likelihood, best_temperature)
-    for measure in measures:
-        with pytest.raises(ValueError, match=message):
-            measure(rows, labels)
-
-
-@pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan, math.inf])
-def test_a_temperature_is_positive(temperature: float) -> None:
-    with pytest.raises(ValueError, match="positive"):
-        with_temperature([[0.5, 0.5]], temperature)
