@@ -31,7 +31,7 @@ from claimscore import RunConfig
 from claimscore.metrics import caspr_from_labels, load_metric, summac_conv, summac_zs
 from claimscore.metrics.base import ChunkTables, Metric
 from claimscore.metrics.fact_similarity import factsim_from_similarities
-from claimscore.metrics.summac.weights import as_weights, load_weights
+from claimscore.metrics.summac.convolution import as_weights, load_weights
 from claimscore.pipeline import scoring
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.settings import options_of, result_settings, signature_facts

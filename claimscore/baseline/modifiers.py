@@ -9,7 +9,6 @@ from typing import NamedTuple
 from claimscore.baseline.tree import Tree, words_of
 
 _COMMON = ("NN", "NNS")
-_BE = ("is", "was")
 
 
 class Title(NamedTuple):

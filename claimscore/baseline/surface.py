@@ -47,8 +47,6 @@ def past_of(participle: str) -> str:
     if participle in irregular_past():
         return irregular_past()[participle]
     stem = participle.removesuffix("ing")
-    if len(stem) > 2 and stem[-1] == stem[-2] and stem[-1] not in "lsz":
-        return stem + "ed"
     if stem.endswith("e"):
         return stem + "d"
     if stem.endswith("y") and stem[-2:-1] not in tuple("aeiou"):
@@ -75,12 +73,9 @@ def text_of(tree: Tree, items: Sequence[int | str], titles: set[int]) -> str:
     for k, item in enumerate(found):
         following = found[k + 1] if k + 1 < len(found) else None
         if isinstance(item, str):
-            text = text.rstrip() if item == "'s" else text
             text += f"{item} "
             continue
         word = tree.words[item]
-        if k and isinstance(found[k - 1], int) and found[k - 1] != item - 1:
-            text = text.rstrip() if word in (",", ".", "'s") else text
         if k and item == 0 and not tree.is_name(0) and word != "I":
             word = word[0].lower() + word[1:]
         text += word

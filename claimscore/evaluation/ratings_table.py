@@ -67,6 +67,13 @@ class RatedTable(NamedTuple):
             raise InputError(f"{self.name}: column {column} holds a number beyond {LARGEST:g}")
         return numbers
 
+    def labels(self, column: str) -> pl.Series:
+        """A column of labels, 0 or 1 in every row; `InputError` for anything else."""
+        found = self.numbers(column)
+        if not found.is_in([0.0, 1.0]).all() or found.null_count():
+            raise InputError(f"{self.name}: column {column} must hold 0 or 1 in every row")
+        return found.cast(pl.Int8)
+
     def _column(self, column: str) -> pl.Series:
         expression = self._expression(column)
         if expression is None:
@@ -95,6 +102,17 @@ def read_table(source: str, wanted: Iterable[str]) -> RatedTable:
     if path.is_dir() if isinstance(path, Path) else RunDirectory.is_at(path):
         return _read_run(path, names)
     return _read_files(source, names)
+
+
+def complete(
+    frame: pl.DataFrame, scores: Sequence[str], *, drop: bool, of: str = ""
+) -> pl.DataFrame:
+    """The rows that have every score; `InputError` where others may not be dropped."""
+    name = max(scores, key=lambda score: frame[score].null_count())
+    count = frame[name].null_count()
+    if count and not drop:
+        raise InputError(f"{of}{count} rows have no {name}; --drop-missing leaves such rows out")
+    return frame.drop_nulls(scores)
 
 
 def joined(table: RatedTable, other: RatedTable, columns: Sequence[str]) -> RatedTable:

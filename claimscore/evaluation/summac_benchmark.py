@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from claimscore.config import check_least
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import OVERALL, SUMMAC_SOURCE, SUMMAC_TEST, summac_figure
-from claimscore.evaluation.ratings_table import RatedTable, read_table
+from claimscore.evaluation.ratings_table import RatedTable, complete, read_table
 from claimscore.evaluation.result import EvaluationResult, Row, Section, percent
 from claimscore.option import argument, option
 from claimscore.records.columns import in_first_half
@@ -264,19 +264,13 @@ def _read(config: SummacConfig) -> tuple[pl.DataFrame, int]:
     if config.split_by == EVEN:
         even = pl.int_range(pl.len()).over("dataset") % 2 == 0
         rows = rows.with_columns(first_half=even)
-    missing = [(name, rows[name].null_count()) for name in config.scores]
-    name, count = max(missing, key=lambda item: item[1])
-    if count and not config.drop_missing:
-        raise InputError(f"{count} rows have no {name}; --drop-missing leaves such rows out")
-    kept = rows.drop_nulls(config.scores)
+    kept = complete(rows, config.scores, drop=config.drop_missing)
     return kept, rows.height - kept.height
 
 
 def _normal(table: RatedTable, config: SummacConfig) -> pl.DataFrame:
     """The table's rows under our own column names."""
-    labels = table.numbers(config.label)
-    if not labels.is_in([0.0, 1.0]).all() or labels.null_count():
-        raise InputError(f"{table.name}: column {config.label} must hold 0 or 1 in every row")
+    labels = table.labels(config.label)
     if config.split:
         table.texts(config.split)  # the error names the columns that there are
     split = next((name for name in (config.split, "split", "cut") if name and table.has(name)), "")
@@ -289,7 +283,7 @@ def _normal(table: RatedTable, config: SummacConfig) -> pl.DataFrame:
         "dataset": table.texts(config.dataset) if named else pl.lit(Path(table.name).stem),
         "split": table.texts(split).replace(spellings) if split else pl.lit(""),
         "first_half": pl.lit(None, pl.Boolean) if drawn is None else pl.Series(drawn),
-        "label": labels.cast(pl.Int8),
+        "label": labels,
         **{name: table.numbers(name) for name in config.scores},
     }
     return pl.DataFrame().select(**columns)

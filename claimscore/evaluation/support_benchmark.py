@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from claimscore.config import NLI_OPTIONS, EncoderConfig, check_least
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.published import support_figures
-from claimscore.evaluation.ratings_table import ID, RatedTable, read_table
+from claimscore.evaluation.ratings_table import ID, RatedTable, complete, read_table
 from claimscore.evaluation.result import (
     EvaluationResult,
     Row,
@@ -247,9 +247,10 @@ def evaluate_support(config: SupportConfig, on_rows: OnPairs | None = None) -> S
             datasets[name] = dataset._replace(frame=dataset.frame.with_columns(values))
     rows, left_out = list[dict[str, object]](), 0
     for dataset in datasets.values():
-        kept = _complete(dataset, config)
-        left_out += dataset.frame.height - kept.frame.height
-        rows += _rows(kept, config)
+        of = f"{dataset.name}: "
+        kept = complete(dataset.frame, config.all_scores, drop=config.drop_missing, of=of)
+        left_out += dataset.frame.height - kept.height
+        rows += _rows(dataset.name, kept, config)
     return SupportResult(config, pl.DataFrame(rows, schema=SCHEMA), left_out)
 
 
@@ -308,9 +309,7 @@ def _read(path: str, config: SupportConfig) -> _Dataset:
     optional = (config.kind, config.twin)
     texts = ("source", "sources", "summary")
     table = read_table(path, [ID, *config.scores, config.label, config.case, *optional, *texts])
-    labels = table.numbers(config.label)
-    if not labels.is_in([0.0, 1.0]).all() or labels.null_count():
-        raise InputError(f"{table.name}: column {config.label} must hold 0 or 1 in every row")
+    labels = table.labels(config.label)
     rows = pl.Series([str(n) for n in range(table.frame.height)], dtype=pl.String)
     ids = table.texts(ID) if table.has(ID) else rows
     pairs = _pairs(table)
@@ -330,19 +329,6 @@ def _read(path: str, config: SupportConfig) -> _Dataset:
         ]
     )
     return _Dataset(Path(path.rstrip("/")).stem, frame, pairs)
-
-
-def _complete(dataset: _Dataset, config: SupportConfig) -> _Dataset:
-    """The rows that have every score; `InputError` where others are not to be left out."""
-    frame = dataset.frame
-    kept = frame.drop_nulls(config.all_scores)
-    if kept.height < frame.height and not config.drop_missing:
-        worst = max(config.all_scores, key=lambda name: frame[name].null_count())
-        raise InputError(
-            f"{dataset.name}: {frame[worst].null_count()} rows have no {worst}; --drop-missing "
-            "leaves such rows out"
-        )
-    return dataset._replace(frame=kept)
 
 
 def _kinds_of(table: RatedTable, name: str) -> pl.Series:
@@ -372,9 +358,8 @@ def _baselines(pairs: Sequence[tuple[str, str]]) -> Iterator[pl.Series]:
         yield pl.Series(name, [value(text, claim) for text, claim in pairs], dtype=pl.Float64)
 
 
-def _rows(dataset: _Dataset, config: SupportConfig) -> Iterator[dict[str, object]]:
-    frame = dataset.frame
-    scores = [name for name in BASELINES if name in frame.columns] + list(config.all_scores)
+def _rows(name: str, frame: pl.DataFrame, config: SupportConfig) -> Iterator[dict[str, object]]:
+    scores = [one for one in BASELINES if one in frame.columns] + list(config.all_scores)
     halves = np.array([in_first_half(case, config.split_seed) for case in frame["case"]])
     kinds = frame["kind"].explode().drop_nulls().unique(maintain_order=True).sort().to_list()
     masks: dict[str | None, NDArray[np.bool_]] = {None: np.ones(frame.height, dtype=bool)}
@@ -385,13 +370,13 @@ def _rows(dataset: _Dataset, config: SupportConfig) -> Iterator[dict[str, object
             values = frame[score].to_numpy()
             try:
                 yield {
-                    "dataset": dataset.name,
+                    "dataset": name,
                     "kind": kind,
                     "score": score,
                     **_measured(frame, values, mask, halves if kind is None else None, config),
                 }
             except ValueError as exc:
-                raise InputError(f"{dataset.name}: {score}: {exc}") from exc
+                raise InputError(f"{name}: {score}: {exc}") from exc
 
 
 def _of_kind(frame: pl.DataFrame, kind: str) -> NDArray[np.bool_]:

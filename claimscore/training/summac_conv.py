@@ -22,10 +22,11 @@ from torch.nn import functional as F
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.summac.convolution import (
     CODE_SENTENCES,
+    ConvWeights,
+    as_weights,
     bin_edges,
 )
 from claimscore.metrics.summac.pair_matrices import cut_pass
-from claimscore.metrics.summac.weights import ConvWeights, as_weights
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.training.labelled_records import (

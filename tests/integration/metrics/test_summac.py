@@ -16,8 +16,14 @@ from safetensors.numpy import save_file
 from claimscore.cli import main
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, summac_conv
-from claimscore.metrics.summac.convolution import bin_edges, histograms, sentence_values
-from claimscore.metrics.summac.weights import MAX_BYTES, as_weights, load_weights
+from claimscore.metrics.summac.convolution import (
+    MAX_BYTES,
+    as_weights,
+    bin_edges,
+    histograms,
+    load_weights,
+    sentence_values,
+)
 from tests.support.shared_data import shared
 from tests.support.summac_goldens import WEIGHTS, chunk, golden, probabilities, state
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics import load_metric, summac_conv
-from claimscore.metrics.summac.convolution import bin_edges
-from claimscore.metrics.summac.weights import load_weights
+from claimscore.metrics.summac.convolution import bin_edges, load_weights
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS

@@ -15,8 +15,7 @@ from hypothesis.extra.numpy import arrays
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, summac_conv, summac_zs
 from claimscore.metrics.base import Score
-from claimscore.metrics.summac.convolution import LABEL_SETS, bin_edges, histograms
-from claimscore.metrics.summac.weights import as_weights
+from claimscore.metrics.summac.convolution import LABEL_SETS, as_weights, bin_edges, histograms
 from claimscore.metrics.summac.zero_shot import OPERATORS, VARIANTS
 from tests.support.frames import tables
 from tests.support.summac_goldens import LONG, block_rows, chunk, golden, probabilities, state
