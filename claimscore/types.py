@@ -13,6 +13,11 @@ JSON = dict[str, Any]
 ANSWERS, TEXT_NUMBER = "answers", "text"
 
 
+def utf8_bytes(text: str) -> int:
+    """Bytes of a text as UTF-8; halves of characters count too."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
 class Message(NamedTuple):
     """One turn of a conversation."""
 

@@ -122,6 +122,11 @@ class Host:
                 raise ConfigError(f"{field.name} must be at least 1, not {value}")
 
 
+def shared(stage: Stage, workers: int) -> Stage:
+    """The stage where so many share its work."""
+    return stage._replace(seconds=(stage.seconds or 0.0) / workers)
+
+
 def predict(
     work: Work, llm: LanguageModel, encoders: Encoders, host: Host, costs: Costs = MEASURED
 ) -> Prediction:
@@ -133,11 +138,11 @@ def predict(
     return run_time.predict(
         work,
         own._replace(
-            reading=own.reading.shared_by(host.readers),
-            engine=own.engine.shared_by(host.engines),
-            cache_writer=own.cache_writer.shared_by(host.cache_writers),
-            parts=own.parts.shared_by(host.part_writers),
-            scoring=own.scoring.shared_by(host.scoring_workers),
+            reading=shared(own.reading, host.readers),
+            engine=shared(own.engine, host.engines),
+            cache_writer=shared(own.cache_writer, host.cache_writers),
+            parts=shared(own.parts, host.part_writers),
+            scoring=shared(own.scoring, host.scoring_workers),
         ),
         list(llm.stages(work)),
         encoders.stage(work),

@@ -34,7 +34,7 @@ from claimscore.prompts import Prompt
 from claimscore.records.columns import likely_columns
 from claimscore.records.dataset import Selection, prepare
 from claimscore.tables import LLM_PROVENANCE
-from claimscore.types import Failure, Message
+from claimscore.types import Failure, Message, utf8_bytes
 
 #: What is shown where the user gives no records: a pair, and a summary of two reviews.
 EXAMPLE = pl.DataFrame(
@@ -244,4 +244,4 @@ def _own_bytes(prompt: Prompt) -> int:
 
 
 def _bytes(messages: tuple[Message, ...]) -> int:
-    return sum(len(content.encode("utf-8", "replace")) for _, content in messages)
+    return sum(utf8_bytes(content) for _, content in messages)

@@ -15,9 +15,13 @@ from claimscore.errors import ConfigError
 from claimscore.prompts.output import json_schema
 from claimscore.prompts.prompt import TEXTS_FIELD, Prompt, PromptSettings
 
-_KEYS = {
-    *("name", "version", "inherits", "changes", "system", "user"),
-    *("settings", "output", "examples"),
+#: The keys of a file, with the type of each and what is said of another.
+_KEYS: dict[str, tuple[type, str]] = {
+    **dict.fromkeys(
+        ("name", "version", "inherits", "changes", "system", "user"), (str, "must be a text")
+    ),
+    **dict.fromkeys(("settings", "output"), (dict, "must be a table")),
+    "examples": (list, "are tables, each under [[examples]]"),
 }
 _SETTINGS = {field.name: field for field in dataclasses.fields(PromptSettings)}
 _WHOLE = {"max_tokens", "max_tokens_limit", "samples", "texts_per_request"}
@@ -55,13 +59,13 @@ class _File:
 
 def _check(content: Mapping[str, Any], file: _File) -> None:
     """`ConfigError` for a key that is not known, or what cannot stand under one that is."""
-    for key in content:
+    for key, value in content.items():
         if key not in _KEYS:
             known = ", ".join(sorted(_KEYS))
             raise file.error(f"unknown key {key!r}; known keys: {known}", key)
-    for key in ("name", "version", "inherits", "changes", "system", "user"):
-        if key in content and not isinstance(content[key], str):
-            raise file.error(f"{key} must be a text", key)
+        kind, wrong = _KEYS[key]
+        if not isinstance(value, kind):
+            raise file.error(f"{f'[{key}]' if kind is dict else key} {wrong}", key)
     for key in ("name", "version"):
         if content.get(key, "").strip() and not NAME.fullmatch(content[key]):
             raise file.error(
@@ -69,9 +73,6 @@ def _check(content: Mapping[str, Any], file: _File) -> None:
                 "of letters, digits and . _ + - alone, and begins with a letter or digit",
                 key,
             )
-    for key in ("settings", "output"):
-        if not isinstance(content.get(key, {}), dict):
-            raise file.error(f"[{key}] must be a table", key)
     if "inherits" in content:
         _check_spec(content["inherits"], file)
     _check_settings(content, file)
@@ -81,8 +82,6 @@ def _check(content: Mapping[str, Any], file: _File) -> None:
         raise file.error(str(exc).removeprefix(f"{file.path}: "), "output") from None
     if not string.Template(content.get("user", "")).is_valid():
         raise file.error("user has a lone $; write $$ for a dollar sign", "user")
-    if not isinstance(content.get("examples", []), list):
-        raise file.error("examples are tables, each under [[examples]]", "examples")
     for item in content.get("examples", []):
         texts = isinstance(item, dict) and all(isinstance(text, str) for text in item.values())
         if not texts or set(item) != {"user", "assistant"}:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from claimscore.baseline.provider import ruled
 from claimscore.pipeline.estimate.figures import Spread
-from claimscore.types import Completion, Request
+from claimscore.types import Completion, Request, utf8_bytes
 
 #: Bytes of UTF-8 a token, where no answer of the model says better: right for English prose,
 #: and not far off for other scripts, whose characters have more bytes.
@@ -112,10 +112,7 @@ def known_ratio(tasks: Iterable[Lengths]) -> float | None:
 
 def prompt_bytes(request: Request) -> int:
     """Bytes of UTF-8 of all messages."""
-    return sum(
-        len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        for _, text in request.messages
-    )
+    return sum(utf8_bytes(text) for _, text in request.messages)
 
 
 def key_number(key: str) -> int:
@@ -129,7 +126,7 @@ def _ruled_tokens(request: Request) -> float | None:
     if answer is None:
         return None
     text = json.dumps(answer, ensure_ascii=False)
-    return min(len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN, request.max_tokens)
+    return min(utf8_bytes(text) / BYTES_PER_TOKEN, request.max_tokens)
 
 
 class _Sample:

@@ -115,10 +115,6 @@ class Stage(NamedTuple):
     seconds: float | None
     what: str
 
-    def shared_by(self, workers: int) -> Stage:
-        """The stage where so many share its work."""
-        return self._replace(seconds=(self.seconds or 0.0) / workers)
-
 
 class OwnStages(NamedTuple):
     """claimscore's own work, each stage done by one worker."""

@@ -9,7 +9,6 @@ that has no more is one call of the model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice, product
 from typing import NamedTuple
 
@@ -17,12 +16,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.blocks import Cut, find_cut
+from claimscore.blocks import find_cut
 from claimscore.metrics.support import threshold_of
 from claimscore.pipeline.encoders.distinct import Pair
 from claimscore.pipeline.encoders.protocols import (
     NLI_LABELS,
-    OnBatch,
     PairClassifier,
     RejectedItemsError,
 )
@@ -78,7 +76,8 @@ def block_nli_pass(given: PassInput) -> PassResult:
     documents of one record are cut one by one, and their blocks follow each other. A record
     without blocks on a side has no rows.
     """
-    (first, premise_cut), (second, hypothesis_cut) = map(_side_and_cut, given.need.over)
+    (first, first_cut), (second, second_cut) = (over.split(".", 1) for over in given.need.over)
+    premise_cut, hypothesis_cut = find_cut(first_cut), find_cut(second_cut)
     texts: dict[tuple[str, str], list[str]] = {}
     for item in side_texts(given.records, (first, second)):
         texts.setdefault((item.id, item.side), []).append(item.text)
@@ -94,11 +93,6 @@ def block_nli_pass(given: PassInput) -> PassResult:
         "hypothesis_cut": pl.lit(hypothesis_cut.name),
     }
     return _judge(given, grids, BLOCK_NLI, **cuts)
-
-
-def _side_and_cut(over: str) -> tuple[str, Cut]:
-    side, _, cut = over.partition(".")
-    return side, find_cut(cut)
 
 
 def _judge(
@@ -156,17 +150,17 @@ def judged_pairs(given: PassInput, grids: Sequence[PairGrid]) -> Iterator[Judged
         pairs = list(_pairs(grids, ends, start, stop))
         at = np.arange(start, stop)
         owners = np.searchsorted(ends, at, side="right")
+
+        def tell(done: int, before: int = start) -> None:
+            on_batch(before + done)
+
         try:
-            values = classifier.classify(pairs, on_batch=partial(_tell, on_batch, start))
+            values = classifier.classify(pairs, on_batch=tell)
         except RejectedItemsError as exc:
             places = tuple({int(owners[index]): None for index in exc.indices})
             raise RejectedItemsError(str(exc), exc.kind, places) from exc
         premises, hypotheses = np.divmod(at - (ends - sizes)[owners], widths[owners])
         yield JudgedPairs(owners, premises, hypotheses, values, truncated(classifier, pairs))
-
-
-def _tell(on_batch: OnBatch, before: int, done: int) -> None:
-    on_batch(before + done)
 
 
 def _pairs(

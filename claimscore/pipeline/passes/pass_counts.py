@@ -81,39 +81,31 @@ def count_items(
     read: Callable[[str], pl.DataFrame],
     limit: int | None = None,
     kind: str = "nli",
+    *,
+    tokens: bool = False,
 ) -> int:
     """The items (`ModelPass.unit`) of a pass on a chunk, whose tasks are done.
 
-    `limit` and `kind` are those of its model (`Verifier`), as far as they are known.
+    `limit` and `kind` are those of its model (`Verifier`), as far as they are known. With `tokens`
+    it is about how many tokens the model would read.
     """
 
     def listen(n: int) -> NoReturn:
         raise _Counted(n)
 
     scales = _Scales(limit, kind)
-    return _run(model_pass, PassInput(scales, need, records, read, frozenset(), listen))
+    heard = scales.listen if tokens else listen
+    try:
+        model_pass.compute(PassInput(scales, need, records, read, frozenset(), heard))
+    except _Counted as counted:
+        return counted.n
+    return 0
 
 
-def count_tokens(
-    model_pass: ModelPass,
-    need: PassRequirement,
-    records: pl.DataFrame,
-    read: Callable[[str], pl.DataFrame],
-    limit: int | None = None,
-    kind: str = "nli",
-) -> int:
-    """About how many tokens the model of a pass would read of a chunk, whose tasks are done.
+def count_tokens(*given: Any) -> int:
+    """About how many tokens the model of a pass would read, of the arguments of `count_items`.
 
     By the characters of the distinct texts or pairs, at most `limit` tokens each: nothing is
     tokenised, and what is stored of earlier runs counts as well.
     """
-    scales = _Scales(limit, kind)
-    return _run(model_pass, PassInput(scales, need, records, read, frozenset(), scales.listen))
-
-
-def _run(model_pass: ModelPass, given: PassInput) -> int:
-    try:
-        model_pass.compute(given)
-    except _Counted as counted:
-        return counted.n
-    return 0
+    return count_items(*given, tokens=True)

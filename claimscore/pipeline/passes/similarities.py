@@ -8,6 +8,7 @@ vectors themselves are not kept: 1.5 KB a text, and no metric reads more than th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,17 +138,15 @@ def _cosine_rows(
     return pl.concat(frames)
 
 
-def fact_pass(given: PassInput) -> PassResult:
-    """Every fact of one side with every fact of the other: `over` is `source.fact` and so on."""
-    return _similarities(given, _facts)
-
-
-def text_pass(given: PassInput) -> PassResult:
-    """The same for sentences or whole texts: `summary.text` with `references.text` and so on."""
-    return _similarities(given, _texts)
-
-
+#: Every fact of one side with every fact of the other: `over` is `source.fact` and so on.
 FACT_SIMILARITIES_PASS = ModelPass(
-    "fact_similarities", "embedder", fact_pass, after=("facts",), unit="texts"
+    "fact_similarities",
+    "embedder",
+    partial(_similarities, units=_facts),
+    after=("facts",),
+    unit="texts",
 )
-TEXT_SIMILARITIES_PASS = ModelPass("text_similarities", "embedder", text_pass, unit="texts")
+#: The same for sentences or whole texts: `summary.text` with `references.text` and so on.
+TEXT_SIMILARITIES_PASS = ModelPass(
+    "text_similarities", "embedder", partial(_similarities, units=_texts), unit="texts"
+)

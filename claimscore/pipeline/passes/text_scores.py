@@ -75,14 +75,11 @@ def token_pass(given: PassInput) -> PassResult:
 
 def perplexity_pass(given: PassInput) -> PassResult:
     """The log-likelihood of every text of one side; blank texts have no row."""
-    (side,) = given.need.sides
-    texts = texts_of(given.records, side)
     every = [
         RecordTexts(record, text, "", place, None)
-        for record in given.records["id"]
-        for place, text in texts.get(record, ())
+        for record, texts in texts_of(given.records, *given.need.sides).items()
+        for place, text in texts
     ]
-
     return _numbers(given, every, given.model.log_likelihoods, LIKELIHOOD)
 
 

@@ -30,6 +30,17 @@ from claimscore.types import Completion
 MOST_QUESTIONS = 12
 
 
+def _row(task: str, unit: Unit, question: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": unit.id,
+        "task": task,
+        "side": unit.side,
+        "index": unit.sentence_index,
+        "question": question,
+        "answer": json.dumps(answer, ensure_ascii=False),
+    }
+
+
 def _check(answer: Mapping[str, Any]) -> None:
     for item in answer["questions"]:
         refuse_empty("a question or its answer", item["question"], item["answer"])
@@ -37,13 +48,7 @@ def _check(answer: Mapping[str, Any]) -> None:
 
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
-        {
-            "id": unit.id,
-            "task": "questions",
-            "side": unit.side,
-            "question": item["question"].strip(),
-            "answer": json.dumps({"answer": item["answer"].strip()}, ensure_ascii=False),
-        }
+        _row("questions", unit, item["question"].strip(), {"answer": item["answer"].strip()})
         for item in answer["questions"]
     ]
 
@@ -112,16 +117,7 @@ def _check_answer(answer: Mapping[str, Any]) -> None:
 
 def _answer_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     text = answer["answer"].strip() if answer["answerable"] else None
-    return [
-        {
-            "id": unit.id,
-            "task": "answers",
-            "side": unit.side,
-            "index": unit.sentence_index,
-            "question": unit.more["question"],
-            "answer": json.dumps({"answer": text}, ensure_ascii=False),
-        }
-    ]
+    return [_row("answers", unit, unit.more["question"], {"answer": text})]
 
 
 def _answer_sides(columns: Sequence[str]) -> tuple[str, ...]:
@@ -179,16 +175,7 @@ def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _judge_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": unit.id,
-            "task": "judge",
-            "side": unit.side,
-            "index": unit.sentence_index,
-            "question": unit.more["dimension"],
-            "answer": json.dumps(answer),
-        }
-    ]
+    return [_row("judge", unit, unit.more["dimension"], answer)]
 
 
 def _judge_sides(columns: Sequence[str]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ import anyio
 from claimscore.errors import BudgetError, ConfigError, StoppedEarly
 from claimscore.pipeline.llm.budget.ledger import Ledger, Spent, read_spent
 from claimscore.pipeline.llm.budget.pricing import PICO, Price
-from claimscore.types import OutputSchema, Request, Usage
+from claimscore.types import OutputSchema, Request, Usage, utf8_bytes
 
 #: The name of a run's ledger in its state folder.
 SPEND_FILE = "spend.jsonl"
@@ -341,18 +341,18 @@ class Budget:
         """
         prompt = _REQUEST_OVERHEAD_TOKENS + self._schema_bytes(request.output)
         for _, content in request.messages:
-            prompt += _n_bytes(content) + _MESSAGE_OVERHEAD_TOKENS
+            prompt += utf8_bytes(content) + _MESSAGE_OVERHEAD_TOKENS
         return prompt, request.max_tokens
 
     def _schema_bytes(self, output: OutputSchema | None) -> int:
         """The schema's length as it is sent; that of the last one is remembered."""
         if output is None:
             return 0
-        known, n_bytes = self._schema
+        known, size = self._schema
         if known is not output:
-            n_bytes = _n_bytes(output.name) + _n_bytes(json.dumps(output.schema))
-            self._schema = (output, n_bytes)
-        return n_bytes
+            size = utf8_bytes(output.name) + utf8_bytes(json.dumps(output.schema))
+            self._schema = (output, size)
+        return size
 
 
 def spent_so_far(path: Path, price: Price | None = None) -> SpendTotals:
@@ -391,7 +391,3 @@ def _dollars(pico: int) -> str:
     cents = f"{usd:,.2f}"
     digits = f"{usd:.7f}".rstrip("0")
     return f"${digits if pico < PICO and len(digits) > len(cents) else cents}"
-
-
-def _n_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
