@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
+from functools import partial
 from types import FrameType
 from typing import NoReturn
 
@@ -67,7 +68,8 @@ async def supervised(
         background.start_soon(_leave_after, STOP_GRACE_S + 5)
 
     warn_after_s = max(HUNG_AFTER_S, 2 * llm.timeout_s)
-    watchdog = Watchdog(
+    watching = partial(
+        watch,
         progress.mark,
         waiting_for,
         warn_after_s=warn_after_s,
@@ -78,7 +80,7 @@ async def supervised(
     async with anyio.create_task_group() as background:
         background.start_soon(_watch_signals, interrupt)
         background.start_soon(reporter.keep_reporting, directory, engine)
-        background.start_soon(watchdog.run)
+        background.start_soon(watching)
         try:
             yield
         finally:
@@ -87,60 +89,44 @@ async def supervised(
         background.cancel_scope.cancel()
 
 
-class Watchdog:
-    """Looks again and again whether anything has changed.
+async def watch(
+    progress_mark: Callable[[], Hashable],
+    waiting_for: Callable[[], str],
+    *,
+    warn_after_s: float,
+    stop_after_s: float,
+    on_warn: Callable[[str], None],
+    on_stop: Callable[[str], None],
+    clock: Callable[[], float] = anyio.current_time,
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+) -> None:
+    """Look again and again whether anything has changed, until cancelled or the run is stopped.
 
     `on_warn` hears of a standstill after `warn_after_s` and again each time it has lasted twice
     as long; `on_stop` once after `stop_after_s`. Any change of the mark begins anew.
 
     Time in which this process itself was suspended (Ctrl-Z, a closed lid) counts as no more
     than two looks: nothing could happen then, and the run must not be stopped for it. An event
-    loop that is blocked is not noticed: the watchdog runs on it.
+    loop that is blocked is not noticed: the watch runs on it.
     """
-
-    def __init__(
-        self,
-        progress_mark: Callable[[], Hashable],
-        waiting_for: Callable[[], str],
-        *,
-        warn_after_s: float,
-        stop_after_s: float,
-        on_warn: Callable[[str], None],
-        on_stop: Callable[[str], None],
-        clock: Callable[[], float] = anyio.current_time,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-    ) -> None:
-        self._progress_mark = progress_mark
-        self._waiting_for = waiting_for
-        self._warn_after_s = warn_after_s
-        self._stop_after_s = stop_after_s
-        self._on_warn = on_warn
-        self._on_stop = on_stop
-        self._clock = clock
-        self._sleep = sleep
-
-    async def run(self) -> None:
-        """Watch until cancelled, or until it has had to stop the run."""
-        look_s = min(self._warn_after_s, self._stop_after_s) / _LOOKS
-        mark, still_s, next_warning_s = self._progress_mark(), 0.0, self._warn_after_s
-        while True:
-            before = self._clock()
-            await self._sleep(look_s)
-            seen = self._progress_mark()
-            if seen != mark:
-                mark, still_s, next_warning_s = seen, 0.0, self._warn_after_s
-                continue
-            still_s += min(self._clock() - before, 2 * look_s)
-            if still_s >= self._stop_after_s:
-                self._on_stop(self._message(still_s))
-                return
-            if still_s >= next_warning_s:
-                next_warning_s *= 2
-                self._on_warn(self._message(still_s))
-
-    def _message(self, still_s: float) -> str:
-        waiting_for = self._waiting_for() or "nothing that is known"
-        return f"nothing has happened for {still_s:,.0f} s; waiting for: {waiting_for}"
+    look_s = min(warn_after_s, stop_after_s) / _LOOKS
+    mark, still_s, next_warning_s = progress_mark(), 0.0, warn_after_s
+    while True:
+        before = clock()
+        await sleep(look_s)
+        seen = progress_mark()
+        if seen != mark:
+            mark, still_s, next_warning_s = seen, 0.0, warn_after_s
+            continue
+        still_s += min(clock() - before, 2 * look_s)
+        why = waiting_for() or "nothing that is known"
+        message = f"nothing has happened for {still_s:,.0f} s; waiting for: {why}"
+        if still_s >= stop_after_s:
+            on_stop(message)
+            return
+        if still_s >= next_warning_s:
+            next_warning_s *= 2
+            on_warn(message)
 
 
 #: Signals that came while `signals_held` and nothing listened yet.
@@ -153,14 +139,20 @@ def signals_held() -> Iterator[None]:
 
     Around the event loop: an exception that a handler raises while the loop starts or ends may
     fall into a callback, which swallows it. A kept signal stops the work as soon as `supervised`
-    listens, or is raised again at the end of the block.
+    listens, or is raised again at the end of the block. A second one interrupts at once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+
+    def hold(number: int, _: FrameType | None) -> None:
+        if _held:
+            raise KeyboardInterrupt
+        _held.append(number)
+
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        signal.signal(number, lambda number, _: _held.append(number))
+        signal.signal(number, hold)
     try:
         yield
     finally:

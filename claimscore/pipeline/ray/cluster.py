@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +13,7 @@ from claimscore import __version__
 from claimscore.config import set_environment
 from claimscore.errors import ConfigError
 from claimscore.pipeline.ray.node_requirements import refuse_node
+from claimscore.pipeline.supervision import signals_held
 
 # Ray reads these when it is imported.
 set_environment(
@@ -47,8 +46,11 @@ def connected(address: str | None) -> Iterator[None]:
     _silence()
     try:
         try:
-            with _no_stderr(), _signals_held():
+            # Ray's C++ part crashes where its start is interrupted.
+            with _no_stderr(), signals_held():
                 ray.init(**start, log_to_driver=False, logging_level=logging.CRITICAL)
+        except SystemExit:  # Ray sets a handler of SIGTERM that leaves so
+            raise KeyboardInterrupt from None
         except (ConnectionError, RuntimeError, ValueError) as exc:
             is_own = start["address"] == "local"
             where = "on this machine" if is_own else f"at --address {address}"
@@ -58,35 +60,6 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-@contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
-    """Hold the first Ctrl-C or SIGTERM back until the end of the block, and keep their handlers.
-
-    Ray's C++ part crashes where its start is interrupted, and Ray sets a handler of SIGTERM that
-    leaves by `SystemExit`. A second Ctrl-C interrupts at once.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held: list[signal.Signals] = []
-
-    def hold(number: int, frame: object) -> None:
-        if held:
-            raise KeyboardInterrupt
-        held.append(signal.Signals(number))
-
-    handlers = {number: signal.signal(number, hold) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except SystemExit:  # Ray's handler
-        held.append(signal.SIGTERM)
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    if held:
-        signal.raise_signal(held[0])
 
 
 def _silence() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import signal
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from claimscore.config import LLMConfig
 from claimscore.pipeline.progress import Progress, ProgressReporter
-from claimscore.pipeline.supervision import Watchdog, signals_held, supervised
+from claimscore.pipeline.supervision import signals_held, supervised, watch
 from claimscore.runs import RunDirectory
 from tests.support.engine_doubles import VirtualClock
 
@@ -43,7 +44,8 @@ class Run:
 
     def watch(self, warn_after_s: float, stop_after_s: float) -> list[tuple[str, float]]:
         """What was heard and when; ends when the watchdog does, or after 10,000 s."""
-        watchdog = Watchdog(
+        watching = functools.partial(
+            watch,
             self.mark,
             lambda: self.waiting_for,
             warn_after_s=warn_after_s,
@@ -54,7 +56,7 @@ class Run:
             sleep=self.sleep,
         )
         try:
-            anyio.run(watchdog.run)
+            anyio.run(watching)
         except TimeoutError:
             self.hear("watching")("")
         return [(what, at) for what, at, _ in self.heard if what != "watching"]
