@@ -12,7 +12,7 @@ import pytest
 from claimscore.console.result import print_result
 from claimscore.metrics import catalogue, load_metric
 from claimscore.pipeline import scoring
-from claimscore.pipeline.scoring import chunk_groups, failed, score_run, truncations
+from claimscore.pipeline.scoring import failed, score_run, truncations
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import RunningMean
 from claimscore.tables import CLAIMS, FAILURES, NLI
@@ -39,27 +39,6 @@ def seven(run: RunDirectory) -> RunDirectory:
     return run
 
 
-@pytest.mark.parametrize(
-    ("records", "rows", "groups"),
-    [
-        (4096, 200_000, [[0, 1, 2, 3]]),
-        (4, 200_000, [[0, 1], [2, 3]]),
-        (1, 200_000, [[0], [1], [2], [3]]),
-        (100, 5, [[0, 1], [2], [3]]),
-    ],
-)
-def test_groups_hold_so_many_records_and_rows(
-    seven: RunDirectory,
-    monkeypatch: pytest.MonkeyPatch,
-    records: int,
-    rows: int,
-    groups: list[list[int]],
-) -> None:
-    monkeypatch.setattr(scoring, "SCORED_RECORDS", records)
-    monkeypatch.setattr(scoring, "SCORED_ROWS", rows)
-    assert list(chunk_groups(seven)) == groups
-
-
 def test_scores_are_the_same_in_any_groups(
     seven: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,25 +60,6 @@ def test_scores_are_the_same_in_any_groups(
         "no claims in summary_a",
         "no claims in summary_b",
     ]
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ([], "no record has a value"),
-        ([1.0, 2.0, 3.0, 6.0], "fewer than 5 records have a value"),
-        ([1.0, 2.0, 3.0, 4.0, 5.0], None),
-        ([3.0] * 5, None),
-    ],
-)
-def test_a_mean_of_too_few_values_has_no_interval(values: list[float], reason: str | None) -> None:
-    running = RunningMean()
-    running.add(values)
-    summary = scoring._summary(load_metric("ds"), running, Counter(), 0)
-    assert summary["mean"] == (sum(values) / len(values) if values else None)
-    assert (summary["n"], summary["no_interval"]) == (len(values), reason)
-    bounds = [summary[name] for name in ("half_width", "low", "high")]
-    assert [bound is None for bound in bounds] == [reason is not None] * 3
 
 
 SOURCE_SAYS = "the source supports {} of the claims of a summary"
@@ -131,8 +91,10 @@ def test_the_verdict_is_said_in_words_and_no_bound_leaves_the_range(
     summary = scoring._summary(load_metric(metric), running, Counter(), 0)
     assert summary["verdict"].startswith(verdict)
     if bounds is None:
-        assert summary["low"] is None
+        few = "fewer than 5 records have a value" if values else "no record has a value"
+        assert (summary["low"], summary["half_width"], summary["no_interval"]) == (None, None, few)
     else:
+        assert summary["no_interval"] is None
         assert bounds[0] <= summary["low"] <= summary["mean"] <= summary["high"] <= bounds[1]
 
 

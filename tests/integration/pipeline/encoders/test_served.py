@@ -41,29 +41,24 @@ def embedding() -> Iterator[Tei]:
 # text-embeddings-inference
 
 
-def test_rows_in_order_each_pair_asked_once(server: Tei) -> None:
-    model = classifier(server)
-    pairs = [*PAIRS, *PAIRS[::-1], *PAIRS[5:8]]
-    before, done = len(server.asked), []
-    assert_right(model.classify(pairs, on_batch=done.append), pairs)
-    asked = [tuple(pair) for _, body in server.asked[before:] for pair in body["inputs"]]
-    assert sorted(asked) == sorted(set(PAIRS))
-    assert done == sorted(done)
-    assert done[-1] == len(pairs)
-    assert model.classify([]).shape == (0, 3)
-
-
-def test_vectors_in_order_as_the_server_made_them(embedding: Tei) -> None:
-    texts = [*TEXTS, f"  {TEXTS[0]}\n", *TEXTS[::-1]]
-    model, done = embedder(embedding), []
-    before = len(embedding.asked)
-    assert_right(model.embed(texts, on_batch=done.append), texts)
-    asked = [text for _, body in embedding.asked[before:] for text in body["inputs"]]
-    assert sorted(asked) == sorted(TEXTS)
-    assert done[-1] == len(texts)
-    assert model.embed([]).shape == (0, 0)
-    with pytest.raises(ValueError, match="text 1 is empty"):
-        model.embed(["a", " \n"])
+@pytest.mark.parametrize("embeds", [False, True], ids=["pairs", "texts"])
+def test_rows_in_order_each_item_asked_once(embeds: bool) -> None:
+    items: list[Any] = (
+        [*TEXTS, f"  {TEXTS[0]}\n", *TEXTS[::-1]] if embeds else [*PAIRS, *PAIRS[::-1]]
+    )
+    with serving(Tei(embeds=embeds)) as server:
+        model, done = embedder(server) if embeds else classifier(server), list[int]()
+        ask = model.embed if embeds else model.classify
+        before = len(server.asked)
+        assert_right(ask(items, on_batch=done.append), items)
+        asked = [item for _, body in server.asked[before:] for item in body["inputs"]]
+        assert sorted(asked) == sorted(TEXTS if embeds else map(list, set(PAIRS)))
+        assert done == sorted(done)
+        assert done[-1] == len(items)
+        assert len(ask([])) == 0
+        if embeds:
+            with pytest.raises(ValueError, match="text 1 is empty"):
+                model.embed(["a", " \n"])
 
 
 def test_batches_are_the_servers_and_several_at_a_time(server: Tei) -> None:
