@@ -134,7 +134,6 @@ def of_real_records(work: Path, data: Path) -> dict[str, Any]:
     from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
     from claimscore.pipeline.plan import make_plan
     from claimscore.runs import RunDirectory
-    from claimscore.runs.directory import WriterChunk
 
     torch.set_num_threads(1)
     kinds = {
@@ -155,7 +154,7 @@ def of_real_records(work: Path, data: Path) -> dict[str, Any]:
             tokens = items = 0
             for chunk in range(directory.n_chunks):
                 frame = directory.read("records", chunk)
-                files = WriterChunk(directory, chunk)
+                files = directory.chunk(chunk)
                 given = (planned.model_pass, planned.need, frame, files.read)
                 tokens, items = tokens + count_tokens(*given), items + count_items(*given)
             seconds = done["summary"]["last_call"]["passes"][planned.step]["seconds"]

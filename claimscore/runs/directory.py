@@ -16,11 +16,11 @@ not, never half: it is done again and overwrites the files there.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
@@ -59,22 +59,6 @@ _OPTIONS = f"{STATE}/options.json"
 
 #: How often a reader looks at a folder in which files seem to be damaged.
 _LOOKS = 3
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class WriterChunk:
-    """The `ChunkFiles` of the process that holds the lock of the run directory."""
-
-    directory: RunDirectory
-    chunk: int
-
-    def read(self, table: str) -> pl.DataFrame:
-        """As `ChunkFiles.read`."""
-        return self.directory.read(table, self.chunk)
-
-    def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        """As `ChunkFiles.write`."""
-        self.directory.write_parts(self.chunk, step, frames)
 
 
 class RunDirectory:
@@ -297,7 +281,9 @@ class RunDirectory:
 
     def chunk(self, number: int) -> ChunkFiles:
         """The tables of one chunk, for the worker at that chunk."""
-        return WriterChunk(self, number)
+        return ChunkFiles(
+            number, lambda table: self.read(table, number), partial(self.write_parts, number)
+        )
 
     def write_parts(self, chunk: int, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
         """Write the tables that a step made of a chunk, then the line that makes the step count.

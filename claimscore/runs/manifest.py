@@ -109,8 +109,7 @@ class Manifest:
         """Rows of each table over all finished steps."""
         total: Counter[str] = Counter()
         with self._mutex:
-            runs = itertools.chain(*map(_runs, self._by_step.values()))
-            for parts, first, end in runs:
+            for parts, first, end in itertools.chain(*map(_runs, self._by_step.values())):
                 for table in parts.starts:
                     rows = parts.range(table, first, end)
                     total[table] += rows.rows if rows else 0

@@ -33,8 +33,7 @@ _SEGMENTS, _SEGMENTS_PER_CENT = 128, 3
 _AT_ONCE = 16
 _TRIES = 10
 
-_SEGMENT = re.compile(rf"{LOG_FOLDER}/(\d{{8}})\.log")
-_SNAPSHOT = re.compile(rf"{LOG_FOLDER}/snapshot-(\d{{8}})\.log")
+_NAME = re.compile(rf"{LOG_FOLDER}/(snapshot-)?(\d{{8}})\.log")
 
 
 class ManifestLog(Protocol):
@@ -127,38 +126,37 @@ class ObjectLog:
                 continue  # another writer's last segment came in between
             try:
                 with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-                    contents = list(pool.map(self._storage.read, names))
+                    contents = list(pool.map(self._storage.read, names.values()))
             except FileNotFoundError:  # a snapshot replaced it meanwhile
                 continue
             self._last += bool(self._writer)
-            for gap in self._gaps(names):
-                yield self._storage.address(gap), [b""]
-            for name, content in zip(names, contents, strict=True):
+            expected = self._snapshot + 1
+            for (number, name), content in zip(names.items(), contents, strict=True):
+                if number > expected:  # the first of those that are missing
+                    yield self._storage.address(_segment(expected)), [b""]
                 yield self._storage.address(name), _lines(content)
+                expected = number + 1
             if self._writer:
                 yield self._storage.address(_segment(self._last)), []
             return
         raise StoppedEarly(f"{self._storage.name} changes all the time; try again")
 
-    def _listed(self) -> list[str]:
-        """The names of the latest snapshot and of all segments after it; notes their numbers."""
-        names = self._names()
-        self._snapshot = max((_number(_SNAPSHOT, name) for name in names), default=0)
-        later = sorted(n for name in names if (n := _number(_SEGMENT, name)) > self._snapshot)
-        self._last = max(self._snapshot, *later, 0)
-        snapshot = [_snapshot(self._snapshot)] if self._snapshot else []
-        return [*snapshot, *map(_segment, later)]
+    def _listed(self) -> dict[int, str]:
+        """By number the name of the latest snapshot and of all segments after it."""
+        found = self._names()
+        self._snapshot = max((number for number, is_snapshot in found if is_snapshot), default=0)
+        later = {
+            number: name
+            for (number, is_snapshot), name in found.items()
+            if number > self._snapshot or (number == self._snapshot and is_snapshot)
+        }
+        self._last = max(later, default=0)
+        return dict(sorted(later.items()))
 
-    def _names(self) -> list[str]:
-        return list(self._storage.sizes(LOG_FOLDER))
-
-    def _gaps(self, names: list[str]) -> Iterator[str]:
-        """The first of the segments that are missing before each of these."""
-        expected = self._snapshot + 1
-        for number in filter(None, (_number(_SEGMENT, name) for name in names)):
-            if number > expected:
-                yield _segment(expected)
-            expected = number + 1
+    def _names(self) -> dict[tuple[int, bool], str]:
+        """The objects of the log by number, and whether each is a snapshot."""
+        found = map(_NAME.fullmatch, self._storage.sizes(LOG_FOLDER))
+        return {(int(name[2]), bool(name[1])): name[0] for name in found if name}
 
     def append(self, lines: bytes) -> None:
         while not self._create(self._last + 1, lines):
@@ -181,16 +179,11 @@ class ObjectLog:
         return lines + json.dumps({"writer": self._writer}).encode() + b"\n"
 
     def rewrite(self, lines: bytes) -> None:
-        self._storage.write(_snapshot(self._last), self._content(lines))
+        new = f"{LOG_FOLDER}/snapshot-{self._last:08d}.log"
+        self._storage.write(new, self._content(lines))
         self._snapshot = self._last
-        self._storage.delete(*filter(self._is_covered, self._names()))
-
-    def _is_covered(self, name: str) -> bool:
-        """Whether the latest snapshot stands for an object too."""
-        return (
-            0 < _number(_SEGMENT, name) <= self._snapshot
-            or 0 < _number(_SNAPSHOT, name) < self._snapshot
-        )
+        covered = (name for (number, _), name in self._names().items() if number <= self._last)
+        self._storage.delete(*(name for name in covered if name != new))
 
     def is_long(self, n_sets: int) -> bool:
         most = max(_SEGMENTS, n_sets * _SEGMENTS_PER_CENT // 100)
@@ -205,15 +198,6 @@ def _lines(content: bytes) -> list[bytes]:
 
 def _segment(number: int) -> str:
     return f"{LOG_FOLDER}/{number:08d}.log"
-
-
-def _snapshot(number: int) -> str:
-    return f"{LOG_FOLDER}/snapshot-{number:08d}.log"
-
-
-def _number(pattern: re.Pattern[str], name: str) -> int:
-    found = pattern.fullmatch(name)
-    return int(found[1]) if found else 0
 
 
 def _writer(content: bytes) -> str:

@@ -18,7 +18,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -374,24 +374,24 @@ class PartFiles:
         return self._damage(part, "missing" if is_missing else f"missing or damaged: {reason}")
 
 
-class ChunkFiles(Protocol):
-    """Reads and writes the tables of one chunk of a run. Threads may share it."""
+class ChunkFiles:
+    """Reads and writes the tables of one chunk of a run. Threads may share it.
 
-    @property
-    def chunk(self) -> int:
-        """Its number, from 0 on."""
+    `read` gives the rows of a table that the finished steps of this chunk wrote; empty where none
+    did, `ConfigError` where a part is missing or damaged. `write` takes a step and the tables that
+    it made of the chunk, and makes the step count as finished.
+    """
 
-    def read(self, table: str) -> pl.DataFrame:
-        """The rows of a table that the finished steps of this chunk wrote; empty where none did.
+    def __init__(
+        self,
+        chunk: int,
+        read: Callable[[str], pl.DataFrame],
+        write: Callable[[str, Mapping[str, pl.DataFrame]], None],
+    ) -> None:
+        self.chunk, self.read, self.write = chunk, read, write
 
-        `ConfigError` where a part is missing or damaged.
-        """
 
-    def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        """Write the tables that a step made of the chunk, and make the step count as finished."""
-
-
-class WorkerChunk:
+class WorkerChunk(ChunkFiles):
     """The `ChunkFiles` of a process that does not hold the lock of the run directory.
 
     `finished` are the finished steps of the chunk, each with its rows, as
@@ -403,26 +403,19 @@ class WorkerChunk:
     def __init__(
         self, where: Path | str, chunk: int, finished: Mapping[str, Sequence[RowRange]]
     ) -> None:
+        super().__init__(chunk, self._read, self._write)
         self._files = PartFiles(open_storage(where))
-        self._chunk = chunk
         self._finished = dict(finished)
         self.written: dict[str, PartSet] = {}
 
-    @property
-    def chunk(self) -> int:
-        """Its number."""
-        return self._chunk
-
-    def read(self, table: str) -> pl.DataFrame:
-        """As `ChunkFiles.read`."""
+    def _read(self, table: str) -> pl.DataFrame:
         steps = dict(self._finished)
         rows = [each for step in sorted(steps) for each in steps[step] if each.part.table == table]
         return self._files.read(table, rows)
 
-    def write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        """As `ChunkFiles.write`; the step counts after `RunDirectory.finish_written`."""
-        parts = self._files.write(self._chunk, step, frames)
-        self._finished[step] = parts.ranges(self._chunk)
+    def _write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
+        parts = self._files.write(self.chunk, step, frames)
+        self._finished[step] = parts.ranges(self.chunk)
         self.written[step] = parts
 
 

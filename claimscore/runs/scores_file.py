@@ -57,8 +57,6 @@ def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
     """Parts of exactly so many rows (the last may have fewer, or none)."""
     size = ROW_GROUP // _PARTS_A_GROUP
     paths: list[Path] = []
-    waiting = [SCORES.empty()]
-    height = 0
 
     def write(rows: pl.DataFrame) -> None:
         path = scratch / f"part-{len(paths):06d}.parquet"
@@ -66,18 +64,14 @@ def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
             rows.write_parquet(path, compression="lz4")
         paths.append(path)
 
+    waiting = SCORES.empty()
     for frame in frames:
-        waiting.append(frame.select(SCORES.schema.keys()))
-        height += frame.height
-        if height < size:
-            continue
-        pending = pl.concat(waiting)
-        while pending.height >= size:
-            write(pending.head(size))
-            pending = pending.slice(size)
-        waiting, height = [pending], pending.height
-    if height or not paths:
-        write(pl.concat(waiting))
+        waiting = pl.concat([waiting, frame.select(SCORES.schema.keys())])
+        while waiting.height >= size:
+            write(waiting.head(size))
+            waiting = waiting.slice(size)
+    if waiting.height or not paths:
+        write(waiting)
     return paths
 
 
