@@ -1,14 +1,10 @@
 """Labelled documents and summaries, and their NLI matrices, for the training of SummaC-Conv.
 
-The matrices are made once, part by part, and kept beside the result: another choice of bins or
-categories costs no model time, and a run that was interrupted goes on where it stopped. Finished
-runs have them already: then no model is asked.
+Finished runs have the matrices already: then no model is asked.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +13,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.atomic import atomic_path, os_errors, write_text
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.base import ChunkTables, PassRequirement
 from claimscore.metrics.summac.convolution import Counts, histograms
@@ -32,7 +27,7 @@ from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.tables import TABLES
 from claimscore.training.inconsistent import make_negatives
 
-#: Records whose matrices are computed and written at a time.
+#: Records whose matrices are computed at a time.
 PART_RECORDS = 64
 
 
@@ -149,22 +144,20 @@ def make_matrices(
     records: pl.DataFrame,
     need: PassRequirement,
     classifier: PairClassifier,
-    folder: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> PairMatrices:
-    """The matrices of the records, from `folder` as far as they are there, else from the model.
-
-    `ConfigError` where the folder has those of other records, cuts or another model.
-    """
-    with os_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    _check_settings(folder, records, need, classifier)
+    """The matrices of the records by the model; one with stored results is asked for new pairs."""
     frames = [TABLES["block_nli"].empty()]
-    for number, start in enumerate(range(0, records.height, PART_RECORDS)):
-        path = folder / f"part-{number:06d}.parquet"
-        if not path.is_file():
-            _write_part(path, records.slice(start, PART_RECORDS), need, classifier)
-        frames.append(pl.read_parquet(path))
+    for start in range(0, records.height, PART_RECORDS):
+        given = PassInput(
+            model=classifier,
+            need=need,
+            records=records.slice(start, PART_RECORDS),
+            read=lambda table: TABLES[table].empty(),
+            broken=frozenset(),
+            listen=lambda pairs: lambda done: None,
+        )
+        frames.append(BLOCK_NLI_PASS.compute(given).rows["block_nli"])
         progress(min(start + PART_RECORDS, records.height), records.height)
     return _matrices(records, pl.concat(frames), need)
 
@@ -173,40 +166,6 @@ def _matrices(records: pl.DataFrame, rows: pl.DataFrame, need: PassRequirement) 
     return read_pair_matrices(
         ChunkTables({"records": records, "block_nli": rows}.__getitem__), need
     )
-
-
-def _write_part(
-    path: Path, records: pl.DataFrame, need: PassRequirement, classifier: PairClassifier
-) -> None:
-    result = BLOCK_NLI_PASS.compute(
-        PassInput(
-            model=classifier,
-            need=need,
-            records=records,
-            read=lambda table: TABLES[table].empty(),
-            broken=frozenset(),
-            listen=lambda pairs: lambda done: None,
-        )
-    )
-    with atomic_path(path) as temporary:
-        result.rows["block_nli"].write_parquet(temporary)
-
-
-def _check_settings(
-    folder: Path, records: pl.DataFrame, need: PassRequirement, classifier: PairClassifier
-) -> None:
-    """Write down what the matrices are made of, or compare it with what was written."""
-    texts = records.select("id", "source", "summary").rows()
-    digest = hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()
-    settings = {"texts": digest, "over": list(need.over), "nli": list(classifier.info)}
-    path = folder / "settings.json"
-    if not path.is_file():
-        write_text(path, json.dumps(settings, indent=1) + "\n")
-    elif json.loads(path.read_text(encoding="utf-8")) != settings:
-        raise ConfigError(
-            f"{folder} has the NLI images of other texts, blocks or another model; choose another "
-            "--out, or remove that folder"
-        )
 
 
 # Finished runs

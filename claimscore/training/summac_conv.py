@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -29,6 +30,7 @@ from claimscore.metrics.summac.convolution import (
 from claimscore.metrics.summac.pair_matrices import cut_pass
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import PairClassifier
+from claimscore.pipeline.encoders.results import open_store
 from claimscore.training.labelled_records import (
     ConvExample,
     LabelledRecords,
@@ -41,6 +43,8 @@ from claimscore.training.labelled_records import (
 )
 from claimscore.training.loop import OnTraining, TrainingProgress, silent, take_step
 from claimscore.training.recipes import SummaCTrainingConfig
+
+logger = logging.getLogger("claimscore")
 
 WEIGHTS_FILE = "summac_conv.safetensors"
 
@@ -87,23 +91,27 @@ def train_summac_conv(
 ) -> SummaCTrainingResult:
     """Make the NLI matrices, train, and write every epoch's weights and the chosen ones.
 
-    The folder then has `summac_conv.safetensors`, `epochs/`, and the matrices, which a later call
-    uses again. `InputError` for a table with one label only or without any matrix.
+    The folder then has `summac_conv.safetensors` and `epochs/`. Results of the NLI model are stored
+    as those of runs: a call that was interrupted goes on, and other bins or categories cost no
+    model time. `InputError` for a table with one label only or without any matrix.
     """
     records = _read(config, config.tables, held_out=False)
     held_out = _read(config, config.validation, held_out=True) if config.validation else None
 
     @functools.cache
     def load() -> PairClassifier:
-        return classifier or load_pair_classifier(config.encoders)
+        store = open_store(None, on_notice=logger.warning)
+        return cast(
+            PairClassifier, store.around(classifier or load_pair_classifier(config.encoders))
+        )
 
-    def judge(records: pl.DataFrame | LabelledRecords, folder: str) -> LabelledRecords:
+    def judge(records: pl.DataFrame | LabelledRecords, stage: str) -> LabelledRecords:
         """The records with their matrices; those of runs have them."""
         if isinstance(records, LabelledRecords):
             return records
         need, model = cut_pass(config.settings()), load()
-        show = functools.partial(_show, progress, folder)
-        matrices = make_matrices(records, need, model, config.out / folder, show)
+        show = functools.partial(_show, progress, stage)
+        matrices = make_matrices(records, need, model, show)
         return LabelledRecords(records, matrices, f"{model.info.model}@{model.info.revision}")
 
     edges = bin_edges(config.bins)
@@ -150,8 +158,8 @@ def _read(
     return read_runs(tables, str(config.columns.label), cut_pass(config.settings()), half)
 
 
-def _show(progress: OnTraining, folder: str, done: int, total: int) -> None:
-    progress(TrainingProgress(folder, done, total))
+def _show(progress: OnTraining, stage: str, done: int, total: int) -> None:
+    progress(TrainingProgress(stage, done, total))
 
 
 def _split(
