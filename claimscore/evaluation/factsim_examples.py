@@ -20,7 +20,7 @@ from claimscore.atomic import os_errors
 from claimscore.config import RunConfig
 from claimscore.errors import InputError
 from claimscore.evaluation.result import EvaluationResult, Section, fixed, write_rows
-from claimscore.metrics.fact_similarity import factsim
+from claimscore.metrics.fact_similarity import facts_by_side, factsim
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.run import OnProgress, RunResult, run
@@ -160,7 +160,7 @@ def factsim_examples(config: RunConfig, on_progress: OnProgress | None = None) -
         config, input=str(source), out=config.folder / SCORED, metrics=("factsim",), tasks=()
     )
     result = run(scoring, on_progress=on_progress)
-    facts = _found_facts(RunDirectory.reader(scoring.out))
+    facts = facts_by_side(RunDirectory.reader(scoring.out).scan("facts").collect())
     scores = pl.read_parquet(scoring.folder / "scores.parquet", glob=False).filter(metric="factsim")
     found = {row["id"]: row for row in scores.iter_rows(named=True)}
     embedder: Any = load_model("embedder", config.encoders)
@@ -171,7 +171,7 @@ def factsim_examples(config: RunConfig, on_progress: OnProgress | None = None) -
             "part": part,
             "text": example.text,
             "published_facts": "; ".join(example.facts),
-            "facts": "; ".join(facts.get(name, ())),
+            "facts": "; ".join(facts.get((name, "summary"), ())),
             "published": example.published,
             "of_published_facts": factsim(*map(embedder.embed, (first.facts, example.facts))).score,
             "factsim": found[name]["value"],
@@ -196,14 +196,6 @@ def _records(examples: PaperExamples) -> Iterator[dict[str, Any]]:
     if examples.product:
         for name, text in examples.product.texts.items():
             yield {"id": name, "sources": examples.product.reviews, "summary": text}
-
-
-def _found_facts(directory: RunDirectory) -> dict[str, list[str]]:
-    """The facts of each record's summary, in order."""
-    fact = pl.concat_str("subject", "description", separator=" ").alias("fact")
-    rows = directory.scan("facts").filter(pl.col("side") == "summary").sort("index")
-    found = rows.select("id", fact).group_by("id", maintain_order=True).agg("fact").collect()
-    return dict(found.iter_rows())
 
 
 def _product_row(name: str, score: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from claimscore.config import NLI_OPTIONS, EncoderConfig, check_least
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.result import (
     EvaluationResult,
+    OnPairs,
     Row,
     Section,
     interval_columns,
@@ -79,9 +80,6 @@ CLAIMS_SCHEMA: dict[str, pl.DataType] = {
     "best_f1": pl.Float64(),
     "best_human_claim": pl.String(),
 }
-
-#: Hears how many of how many pairs the NLI model has judged.
-OnPairs = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

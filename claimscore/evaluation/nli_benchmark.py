@@ -9,7 +9,7 @@ section 5, https://aclanthology.org/P19-1334/). Calibration is `claimscore.stats
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from scipy import stats
 
 from claimscore.config import NLI_OPTIONS, EncoderConfig
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed, percent
+from claimscore.evaluation.result import EvaluationResult, OnPairs, Row, Section, fixed, percent
 from claimscore.option import argument, nested, option
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import (
@@ -81,9 +81,6 @@ TEMPERATURE_SCHEMA: dict[str, pl.DataType] = {
     "n": _COUNT,
     **{f"{measure}_{when}": _NUMBER for measure in _MEASURES for when in ("before", "after")},
 }
-
-#: Hears how many pairs of how many the model has judged.
-OnPairs = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -330,10 +327,9 @@ def _n_truncated(classifier: PairClassifier, rows: pl.DataFrame) -> int | None:
 
 
 def _sets(rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    names = rows["set"].unique(maintain_order=True).to_list()
-    for name in names:
-        yield name, rows.filter(pl.col("set") == name)
-    if len(names) > 1:
+    for (name,), frame in rows.group_by("set", maintain_order=True):
+        yield str(name), frame
+    if rows["set"].n_unique() > 1:
         yield ALL, rows
 
 

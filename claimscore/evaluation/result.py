@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,6 +15,9 @@ from claimscore.atomic import atomic_path, os_errors, write_text
 from claimscore.stats.bootstrap import Array, percentile_bounds
 
 Row = Mapping[str, Any]
+
+#: Hears how many of how many pairs of texts a model has judged.
+OnPairs = Callable[[int, int], None]
 
 
 class Section(NamedTuple):

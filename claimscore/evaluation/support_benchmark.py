@@ -29,6 +29,7 @@ from claimscore.evaluation.published import support_figures
 from claimscore.evaluation.ratings_table import ID, RatedTable, complete, read_table
 from claimscore.evaluation.result import (
     EvaluationResult,
+    OnPairs,
     Row,
     Section,
     interval_columns,
@@ -58,9 +59,6 @@ from claimscore.tables import CLAIMS
 from claimscore.text import content_words
 
 logger = logging.getLogger("claimscore")
-
-#: Hears how many rows a verifier has judged, and of how many.
-OnPairs = Callable[[int, int], None]
 
 #: What the score of a verifier is called.
 _SCORE = "verifier {}"

@@ -226,7 +226,14 @@ def train(config: NLITrainingConfig, progress: OnTraining = silent) -> Path:
     identity = _identity(config, examples)
     if config.out.is_file() and read_adapter(config.out).metadata.get("identity") == identity:
         return config.out
-    plan = training_plan(examples, config)
+    # The plan is laid out for the horizon, so a longer run takes the same steps first.
+    plan = sample_plan(
+        examples,
+        config.source_weights,
+        batch_size=config.batch_size,
+        batches=config.horizon_steps,
+        seed=config.seed,
+    )
     checkpoint = TrainingCheckpoint(config.out.with_name(config.out.name + ".checkpoint"), identity)
     parameters = trained(model)
     saved = checkpoint.load(parameters, lambda facts: _optimizer(model, config))
@@ -298,21 +305,6 @@ def training_pairs(config: NLITrainingConfig) -> pl.DataFrame:
     if config.human_claims:
         made.append(claim_pairs(config.human_claims, pairs))
     return pl.concat([pairs, *made])
-
-
-def training_plan(examples: NLIExamples, config: NLITrainingConfig) -> list[np.ndarray]:
-    """Return the example numbers of each step.
-
-    The plan is laid out for the horizon, so a longer run takes the same steps first.
-    """
-    plan = sample_plan(
-        examples,
-        config.source_weights,
-        batch_size=config.batch_size,
-        batches=config.horizon_steps,
-        seed=config.seed,
-    )
-    return plan[: config.steps]
 
 
 def _optimizer(model: EmbeddedNLI, config: NLITrainingConfig) -> torch.optim.AdamW:
