@@ -44,82 +44,66 @@ def scores_of(out: Path, metric: str) -> dict[str, dict[str, Any]]:
     }
 
 
-class TestAWholeRun:
-    """`--metrics llm-judge,qa` from records to scores."""
-
-    def test_other_options_later_ask_nothing(self, tmp_path: Path) -> None:
-        records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
-        more = "llm-judge:dimension=fluency,llm-judge:expectation=off,qa:value=precision"
-        with FakeServer(answer=judging_answer) as server:
-            assert claimscore("run", records, "--out", out, *BOTH, *options(server)) == 0
-            asked = server.n_requests
-            assert claimscore("score", out, "--metrics", more, "--quiet") == 0
-            assert server.n_requests == asked
-        off = scores_of(out, "llm-judge:expectation=off")["r0"]
-        fluency = scores_of(out, "llm-judge:dimension=fluency")["r0"]
-        both = scores_of(out, "llm-judge")["r0"]
-        assert fluency["value"] == both["fluency"]["value"]
-        assert off["value"] == sum(both[n]["score"] for n in off if n in both and n in DIMS) / 4
-        assert scores_of(out, "qa:value=precision")["r0"]["value"] == 0.5
-
-    def test_precision_alone_asks_nothing_about_the_source(self, tmp_path: Path) -> None:
-        """Recall is bought when it is wanted, and then without asking the rest again."""
-        records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
-        with FakeServer(answer=judging_answer) as server:
-            half = ("--metrics", "qa:value=precision")
-            assert claimscore("run", records, "--out", out, *half, *options(server)) == 0
-            assert set(table(out, "llm_answers")["side"]) == {"summary"}
-            assert claimscore("score", out, "--metrics", "qa", "--quiet") == 0
-            assert set(server.contents.values()) == {1}
-        assert scores_of(out, "qa")["r1"]["recall"] == pytest.approx(2 / 3)
+def test_only_what_a_later_call_lacks_is_asked(tmp_path: Path) -> None:
+    """Precision asks nothing about the source; recall is bought when it is wanted, without asking
+    the rest again; other options ask nothing."""
+    records, out = write_records(tmp_path / "in.jsonl"), tmp_path / "run"
+    first = ("--metrics", "llm-judge,qa:value=precision")
+    more = "llm-judge:dimension=fluency,llm-judge:expectation=off,qa:value=recall"
+    with FakeServer(answer=judging_answer) as server:
+        assert claimscore("run", records, "--out", out, *first, *options(server)) == 0
+        assert set(table(out, "llm_answers").filter(task="questions")["side"]) == {"summary"}
+        assert claimscore("score", out, "--metrics", "qa", "--quiet") == 0
+        asked = server.n_requests
+        assert claimscore("score", out, "--metrics", more, "--quiet") == 0
+        assert server.n_requests == asked
+        assert set(server.contents.values()) == {1}
+    assert scores_of(out, "qa")["r1"]["recall"] == pytest.approx(2 / 3)
+    both = scores_of(out, "llm-judge")["r0"]
+    fluency = scores_of(out, "llm-judge:dimension=fluency")["r0"]
+    assert fluency["value"] == both["fluency"]["value"]
 
 
 DIMS = ("coherence", "consistency", "fluency", "relevance")
 
 
-class TestServersWithoutLogprobs:
-    """The score as it was said, found out once."""
-
-    def test_one_that_refuses_them_is_asked_without(self, tmp_path: Path) -> None:
-        records = write_records(tmp_path / "in.jsonl")
-        judge = ("--metrics", "llm-judge")
-        with FakeServer(answer=judging_answer, logprobs="refused") as server:
-            more = options(server, "--max-concurrency", 2)
-            assert claimscore("run", records, "--out", tmp_path / "a", *judge, *more) == 0
-            refused = server.n_requests - len(server.contents)
-            assert 1 <= refused <= 2
-            other = ("--cache-dir", tmp_path / "other")
-            assert claimscore("run", records, "--out", tmp_path / "b", *judge, *more, *other) == 0
-            assert server.n_requests == refused + 2 * len(server.contents)
-        for row in scores_of(tmp_path / "b", "llm-judge").values():
-            assert {row[name]["by"] for name in DIMS} == {"score"}
-            assert row["value"] == sum(row[name]["score"] for name in DIMS) / 4
+def test_one_that_refuses_them_is_asked_without(tmp_path: Path) -> None:
+    records = write_records(tmp_path / "in.jsonl")
+    judge = ("--metrics", "llm-judge")
+    with FakeServer(answer=judging_answer, logprobs="refused") as server:
+        more = options(server, "--max-concurrency", 2)
+        assert claimscore("run", records, "--out", tmp_path / "a", *judge, *more) == 0
+        refused = server.n_requests - len(server.contents)
+        assert 1 <= refused <= 2
+        other = ("--cache-dir", tmp_path / "other")
+        assert claimscore("run", records, "--out", tmp_path / "b", *judge, *more, *other) == 0
+        assert server.n_requests == refused + 2 * len(server.contents)
+    for row in scores_of(tmp_path / "b", "llm-judge").values():
+        assert {row[name]["by"] for name in DIMS} == {"score"}
+        assert row["value"] == sum(row[name]["score"] for name in DIMS) / 4
 
 
-class TestRefusedAnswers:
-    """What cannot be used is asked for again, then a failure with a reason."""
+def test_a_failed_answer_costs_its_own_record(tmp_path: Path) -> None:
+    """And only the direction it belongs to; `--retry-failed` heals it."""
+    records, out = write_records(tmp_path / "in.jsonl", 3), tmp_path / "run"
+    broken = {"on": True}
 
-    def test_a_failed_answer_costs_its_own_record(self, tmp_path: Path) -> None:
-        """And only the direction it belongs to; `--retry-failed` heals it."""
-        records, out = write_records(tmp_path / "in.jsonl", 3), tmp_path / "run"
-        broken = {"on": True}
+    async def answer(body: Body) -> Completion:
+        if broken["on"] and "Pool1 looks clean. Bar1" in _last(body) and "Q" in _last(body):
+            return Completion('{"answerable": true, "answer": " "}', "m")
+        return await judging_answer(body)
 
-        async def answer(body: Body) -> Completion:
-            if broken["on"] and "Pool1 looks clean. Bar1" in _last(body) and "Q" in _last(body):
-                return Completion('{"answerable": true, "answer": " "}', "m")
-            return await judging_answer(body)
-
-        with FakeServer(answer=answer) as server:
-            both = ("--metrics", "qa,qa:value=recall")
-            call = ("run", records, "--out", out, *both, *options(server))
-            assert claimscore(*call) == 3
-            found = scores_of(out, "qa")
-            assert [found[f"r{i}"]["value"] is None for i in range(3)] == [False, True, False]
-            assert found["r1"]["reason"] == "answers failed for summary: the answer is empty"
-            assert scores_of(out, "qa:value=recall")["r1"]["value"] == pytest.approx(2 / 3)
-            broken["on"] = False
-            assert claimscore(*call, "--retry-failed") == 0
-        assert scores_of(out, "qa")["r1"]["value"] is not None
+    with FakeServer(answer=answer) as server:
+        both = ("--metrics", "qa,qa:value=recall")
+        call = ("run", records, "--out", out, *both, *options(server))
+        assert claimscore(*call) == 3
+        found = scores_of(out, "qa")
+        assert [found[f"r{i}"]["value"] is None for i in range(3)] == [False, True, False]
+        assert found["r1"]["reason"] == "answers failed for summary: the answer is empty"
+        assert scores_of(out, "qa:value=recall")["r1"]["value"] == pytest.approx(2 / 3)
+        broken["on"] = False
+        assert claimscore(*call, "--retry-failed") == 0
+    assert scores_of(out, "qa")["r1"]["value"] is not None
 
 
 def _last(body: Body) -> str:
@@ -181,33 +165,27 @@ def test_parameters_and_headers_that_cannot_be_are_refused(
     assert "1234" not in said
 
 
-class TestEstimate:
-    """What the new tasks will ask, counted before and after the questions are known."""
+def estimated(capsys: Any, *call: object) -> tuple[dict[str, int], str]:
+    asked = [argument for argument in call if argument != "--quiet"]
+    assert claimscore("estimate", *asked, "--json") == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    tasks = {task["task"]: task["requests"] for task in found["tasks"]}
+    return tasks, "\n".join(found["assumptions"])
 
-    def estimated(self, capsys: Any, *call: object) -> tuple[dict[str, int], str]:
-        asked = [argument for argument in call if argument != "--quiet"]
-        assert claimscore("estimate", *asked, "--json") == 0
-        found = json.loads(capsys.readouterr().out.splitlines()[-1])
-        tasks = {task["task"]: task["requests"] for task in found["tasks"]}
-        return tasks, "\n".join(found["assumptions"])
 
-    def test_questions_not_made_yet_are_assumed_and_said_to_be(
-        self, tmp_path: Path, capsys: Any
-    ) -> None:
-        """One a sentence; once the questions are there, the count is exact."""
-        records = write_records(tmp_path / "in.jsonl")
-        with FakeServer(answer=judging_answer) as server:
-            call = (records, *BOTH, *options(server))
-            tasks, said = self.estimated(capsys, *call)
-            assert tasks == {"judge": 24, "questions": 13, "answers": 30}
-            assert (
-                "answers: asks about questions not made yet; those of 13 texts are assumed" in said
-            )
-            made = (records, "--metrics", "", "--tasks", "questions", *options(server))
-            assert claimscore("run", *made, "--out", tmp_path / "made") == 0
-            before = server.n_requests
-            tasks, said = self.estimated(capsys, *call)
-            assert (tasks["judge"], tasks["questions"]) == (24, 0)
-            assert "not made yet" not in said
-            assert claimscore("run", *call, "--out", tmp_path / "run") == 0
-            assert server.n_requests - before == tasks["judge"] + tasks["answers"]
+def test_questions_not_made_yet_are_assumed_and_said_to_be(tmp_path: Path, capsys: Any) -> None:
+    """One a sentence; once the questions are there, the count is exact."""
+    records = write_records(tmp_path / "in.jsonl")
+    with FakeServer(answer=judging_answer) as server:
+        call = (records, *BOTH, *options(server))
+        tasks, said = estimated(capsys, *call)
+        assert tasks == {"judge": 24, "questions": 13, "answers": 30}
+        assert "answers: asks about questions not made yet; those of 13 texts are assumed" in said
+        made = (records, "--metrics", "", "--tasks", "questions", *options(server))
+        assert claimscore("run", *made, "--out", tmp_path / "made") == 0
+        before = server.n_requests
+        tasks, said = estimated(capsys, *call)
+        assert (tasks["judge"], tasks["questions"]) == (24, 0)
+        assert "not made yet" not in said
+        assert claimscore("run", *call, "--out", tmp_path / "run") == 0
+        assert server.n_requests - before == tasks["judge"] + tasks["answers"]

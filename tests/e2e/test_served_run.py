@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
 from claimscore.cli import main
 from claimscore.pipeline.encoders import nli
-from claimscore.pipeline.encoders.protocols import ModelInfo
 from tests.support.command_line import claimscore, table
+from tests.support.pass_doubles import FunctionClassifier
 from tests.support.served_models import make_hasty
 from tests.support.tei_server import SHA, Tei, probabilities, serving
 
@@ -47,24 +46,13 @@ def last_call(out: Path) -> Any:
     return json.loads((out / "summary.json").read_text())["last_call"]
 
 
-class Local:
-    """The double's arithmetic without a server."""
-
-    info = ModelInfo("local", "1", "float32")
-
-    def classify(self, pairs: Sequence[tuple[str, str]], *, on_batch: Any = None) -> Any:
-        on_batch(len(pairs))
-        found = [probabilities(*pair) for pair in pairs]
-        return np.array(found, dtype=np.float32).reshape(-1, 3)
-
-
 def test_the_same_scores_as_on_this_machine(
     server: Tei, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.key = KEY
     monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", KEY)
     assert scored(tmp_path / "served", f"tei:{server.address}") == 0
-    monkeypatch.setattr(nli, "load", lambda config: Local())
+    monkeypatch.setattr(nli, "load", lambda config: FunctionClassifier(probabilities))
     assert scored(tmp_path / "local", "embedded") == 0
     numbers = ["id", "entailment", "neutral", "contradiction"]
     found, wanted = (table(tmp_path / name, "nli") for name in ("served", "local"))

@@ -16,17 +16,11 @@ FULL = Path("/dev/full")
 CLAIMSCORE = (sys.executable, "-m", "claimscore")
 
 
-def run(command: list[str], folder: Path, redirect: str = "", **options: str) -> tuple[int, str]:
+def run(command: list[str], redirect: str = "", **options: str) -> tuple[int, str]:
     """Exit status and standard error of a command in a shell."""
-    environment = {
-        **os.environ,
-        "CLAIMSCORE_CACHE_DIR": str(folder / "cache"),
-        "CLAIMSCORE_STATE_DIR": str(folder / "state"),
-        **options,
-    }
     done = subprocess.run(
         ["bash", "-c", f'set -o pipefail; "$@" {redirect}', "bash", *command],
-        env=environment,
+        env={**os.environ, **options},
         capture_output=True,
         text=True,
     )
@@ -50,18 +44,18 @@ def test_closed_and_full_streams(tmp_path: Path, redirect: str) -> None:
     if "full" in redirect and not FULL.exists():
         pytest.skip("no /dev/full here")
     with FakeServer(text="x") as server:
-        code, error = run(map_command(tmp_path, server, 3), tmp_path, redirect)
+        code, error = run(map_command(tmp_path, server, 3), redirect)
     assert (code, "Traceback" in error) == (0, False), error
     assert (tmp_path / "out.parquet").exists()
 
 
 def test_who_reads_the_result_may_be_gone(tmp_path: Path) -> None:
-    assert run([*CLAIMSCORE, "prompts", "list"], tmp_path, "| head -0") == (0, "")
+    assert run([*CLAIMSCORE, "prompts", "list"], "| head -0") == (0, "")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
 def test_standard_output_that_cannot_be_written(tmp_path: Path) -> None:
-    code, error = run([*CLAIMSCORE, "prompts", "list"], tmp_path, ">/dev/full")
+    code, error = run([*CLAIMSCORE, "prompts", "list"], ">/dev/full")
     assert code == 75
     assert error.count("\n") == 1
     assert "what was to be printed is lost" in error
@@ -69,11 +63,11 @@ def test_standard_output_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_terminal_without_unicode(tmp_path: Path) -> None:
     command = [*CLAIMSCORE, "cache", "stats", "--cache-dir", str(tmp_path / "é")]
-    assert run(command, tmp_path, PYTHONIOENCODING="ascii") == (0, "")
+    assert run(command, PYTHONIOENCODING="ascii") == (0, "")
 
 
 def test_an_argument_that_is_no_text(tmp_path: Path) -> None:
-    code, error = run([*CLAIMSCORE, "status", "\udcff"], tmp_path)
+    code, error = run([*CLAIMSCORE, "status", "\udcff"])
     assert code == 2
     assert "argument 2 is not UTF-8 text" in error
 
@@ -81,7 +75,7 @@ def test_an_argument_that_is_no_text(tmp_path: Path) -> None:
 def test_who_reads_progress_may_go(tmp_path: Path) -> None:
     with FakeServer(text="x", latency_s=0.05) as server:
         command = map_command(tmp_path, server, 40)
-        code, _ = run(command, tmp_path, "2>&1 >/dev/null | head -1")
+        code, _ = run(command, "2>&1 >/dev/null | head -1")
         assert code == 0
         assert server.paid.total() == 40
 
@@ -93,7 +87,7 @@ def test_an_interrupt_in_code_made_from_text_is_a_stop_too(tmp_path: Path, numbe
     code_from_text = f"import os, time; os.kill(os.getpid(), {number}); time.sleep(9)"
     (tmp_path / "metric.py").write_text(f"exec({code_from_text!r})\n")
     command = [*CLAIMSCORE, "run", str(tmp_path / "records.jsonl"), "--out", str(tmp_path / "run")]
-    code, error = run([*command, "--metric-file", str(tmp_path / "metric.py")], tmp_path)
+    code, error = run([*command, "--metric-file", str(tmp_path / "metric.py")])
     assert code == 75, error
     assert "interrupted" in error
 
@@ -106,6 +100,6 @@ def test_a_signal_while_the_process_ends(tmp_path: Path, number: int) -> None:
         "import sys; from claimscore.cli import main; sys.exit(main())"
     )
     command = [sys.executable, "-c", code, "cache", "verify"]
-    status, error = run(command, tmp_path)
+    status, error = run(command)
     assert (status, error.count("\n")) == (2, 1)
     assert "no cache here" in error

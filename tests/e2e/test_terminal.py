@@ -23,7 +23,7 @@ COLOUR = re.compile(r"\x1b\[[\d;]*(?:3[0-7]|9[0-7]|38;[\d;]+)[\d;]*m")
 CONTROL = re.compile(r"\x1b\[[?\d;]*[A-Za-z]")
 
 
-def in_terminal(command: list[str], folder: Path, *, columns: int, **variables: str) -> str:
+def in_terminal(command: list[str], *, columns: int, **variables: str) -> str:
     """What a command writes to a terminal of that width, control sequences included."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -32,8 +32,6 @@ def in_terminal(command: list[str], folder: Path, *, columns: int, **variables: 
             name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")
         },
         "TERM": "xterm-256color",
-        "CLAIMSCORE_CACHE_DIR": str(folder / "cache"),
-        "CLAIMSCORE_STATE_DIR": str(folder / "state"),
         **variables,
     }
     process = subprocess.Popen(command, env=environment, stdout=theirs, stderr=theirs)
@@ -54,7 +52,7 @@ def in_terminal(command: list[str], folder: Path, *, columns: int, **variables: 
 def test_lines_fit_and_no_color_is_heard(tmp_path: Path, columns: int) -> None:
     with FakeServer(text="x") as server:
         command = map_command(tmp_path, server, 3)
-        plain = in_terminal(command, tmp_path, columns=columns, NO_COLOR="1")
+        plain = in_terminal(command, columns=columns, NO_COLOR="1")
     assert not COLOUR.search(plain)
     shown = CONTROL.sub("", plain).replace("\r\n", "\n")
     assert "3: 3 answered, 0 failed" in shown
@@ -67,11 +65,6 @@ def test_a_file_gets_plain_lines(tmp_path: Path) -> None:
     with FakeServer(text="x") as server:
         done = subprocess.run(
             map_command(tmp_path, server, 3),
-            env={
-                **os.environ,
-                "CLAIMSCORE_CACHE_DIR": str(tmp_path / "cache"),
-                "CLAIMSCORE_STATE_DIR": str(tmp_path / "state"),
-            },
             capture_output=True,
             text=True,
         )

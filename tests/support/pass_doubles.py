@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,24 @@ class FakeModel:
             words = np.array([word for word, _ in pieces])
             found.append(TokenLayers(layers, [piece for _, piece in pieces], words))
         return found
+
+
+class FunctionClassifier:
+    """An NLI model that is a function of a pair; remembers what it was asked."""
+
+    def __init__(self, judge: Callable[[str, str], Sequence[float]], name: str = "fake") -> None:
+        self.info = ModelInfo(name, "r1", "float32")
+        self.asked: list[tuple[str, str]] = []
+        self._judge = judge
+
+    def classify(
+        self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
+    ) -> NDArray[np.float32]:
+        self.asked += pairs
+        if on_batch is not None:
+            on_batch(len(pairs))
+        found = [self._judge(*pair) for pair in pairs]
+        return np.array(found, dtype=np.float32).reshape(-1, 3)
 
 
 def claims(**of_sides: Sequence[str]) -> pl.DataFrame:

@@ -117,11 +117,8 @@ def test_blocks_of_texts_by_two_nli_models(cli: Command, real: dict[str, Path], 
     assert texts <= set(source)
 
 
-def test_an_encoder_finds_reworded_claims(
-    cli: Command, real: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_encoder_finds_reworded_claims(cli: Command, real: dict[str, Path], tmp_path: Path):
     """Claims against sentences: those of two claims are reworded, or have no match."""
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
     model = save_tiny_encoder(tmp_path / "encoder")
     options = ("--embedder", model, "--threshold", 0.01, "--json")
     code, printed, _ = cli("compare", real["claims"], real["sentences"], *options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from claimscore.blocks import Cut
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.summac_grid import GridConfig, summac_grid
 from claimscore.metrics import summac_zs
-from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.stats.classification import balanced_accuracy, best_threshold, roc_auc
+from tests.support.pass_doubles import FunctionClassifier
 from tests.support.rated_tables import write_jsonl
 
 BLOCKS = ("sentence", "document")
@@ -28,21 +27,9 @@ def judged(premise: str, hypothesis: str) -> list[float]:
     return [float(value) for value in rng.dirichlet([1, 1, 1]).astype(np.float32)]
 
 
-class StubClassifier:
-    info = ModelInfo("stub", "1", "float32")
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-
-    def classify(self, pairs: Sequence[tuple[str, str]], *, on_batch: Any) -> np.ndarray:
-        self.asked += pairs
-        return np.array([judged(*pair) for pair in pairs], dtype=np.float32).reshape(-1, 3)
-
-
 @pytest.fixture(autouse=True)
-def nli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubClassifier:
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    stub = StubClassifier()
+def nli(monkeypatch: pytest.MonkeyPatch) -> FunctionClassifier:
+    stub = FunctionClassifier(judged)
     monkeypatch.setattr(working, "load_model", lambda role, config: stub)
     return stub
 
@@ -100,7 +87,7 @@ def test_every_cell_is_that_of_the_plain_functions(table: Path, tmp_path: Path) 
 
 
 def test_nli_is_asked_once_for_each_two_granularities(
-    table: Path, tmp_path: Path, nli: StubClassifier
+    table: Path, tmp_path: Path, nli: FunctionClassifier
 ) -> None:
     """2 x 3, 2 x 1, 1 x 3 and 1 pairs a record; again: none, and the same numbers."""
     grid = config(table, out=tmp_path / "out")
@@ -119,7 +106,7 @@ def test_nli_is_asked_once_for_each_two_granularities(
 
 
 def test_what_cannot_be_evaluated_costs_no_model(
-    table: Path, tmp_path: Path, nli: StubClassifier
+    table: Path, tmp_path: Path, nli: FunctionClassifier
 ) -> None:
     out = tmp_path / "out"
     with pytest.raises(ConfigError, match="--summary-blocks: word; known: sentence"):

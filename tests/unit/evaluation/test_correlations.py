@@ -34,21 +34,6 @@ def only(frame, **filters: object) -> dict:
     return row
 
 
-def test_values_lie_in_their_intervals(table: str):
-    result = found(table)
-    assert result.correlations.height == 8
-    for row in result.correlations.to_dicts():
-        assert row["low"] - 1e-12 <= row["value"] <= row["high"] + 1e-12
-        assert (row["n_cases"], row["n_systems"], row["undefined_cases"]) == (20, 5, 0)
-        assert row["reason"] is None
-    good = only(result.correlations, level="summary", score="good", rating="fluency")
-    poor = only(result.correlations, level="summary", score="poor", rating="fluency")
-    assert good["low"] > 0.5
-    assert good["p_value"] < 1e-6
-    assert poor["low"] < 0 < poor["high"]
-    assert poor["p_value"] > 0.05
-
-
 def test_a_better_metric_is_found(table: str):
     result = found(
         table, levels=("system", "summary", "pooled"), methods=("pearson", "spearman"), compare=True

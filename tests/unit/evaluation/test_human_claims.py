@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation import human_claims
@@ -23,7 +22,7 @@ from claimscore.evaluation.human_claims import (
     matched,
     word_f1,
 )
-from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
+from tests.support.pass_doubles import FunctionClassifier
 from tests.support.rated_tables import write_jsonl
 from tests.support.shared_data import shared
 
@@ -94,22 +93,14 @@ def test_a_run_and_its_table_agree(tmp_path: Path, cli: Any) -> None:
     assert "Matched by content words" in page
 
 
-class Fake:
-    """Texts entail each other where their first words are the same."""
-
-    info = ModelInfo("fake", "r1", "float32")
-
-    def classify(
-        self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
-    ) -> NDArray[np.float32]:
-        if on_batch is not None:
-            on_batch(len(pairs))
-        same = [a.split()[0] == b.split()[0] for a, b in pairs]
-        return np.array([(0.9, 0.1, 0.0) if is_same else (0.1, 0.9, 0.0) for is_same in same])
+def same_first_word(a: str, b: str) -> tuple[float, float, float]:
+    return (0.9, 0.1, 0.0) if a.split()[0] == b.split()[0] else (0.1, 0.9, 0.0)
 
 
 def test_entailment_in_both_directions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(human_claims, "load_pair_classifier", lambda _: Fake())
+    monkeypatch.setattr(
+        human_claims, "load_pair_classifier", lambda _: FunctionClassifier(same_first_word)
+    )
     result = measured(tmp_path, entailment=True)
     found = row(result, "s0")
     assert (found["entailed_recall"], found["entailed_precision"]) == (1.0, 2 / 4)

@@ -48,17 +48,6 @@ def test_threshold_from_validation_value_from_test(tmp_path: Path):
         assert value(result, "overall", measure)["value"] == pytest.approx(mean)
 
 
-def test_corrected_intervals_are_wider(tmp_path: Path):
-    """Bonferroni over every interval of a measure: two scores on two sets and their mean."""
-    result = found(labelled_rows(), tmp_path)
-    assert result.n_intervals == 6
-    for row in result.rows.to_dicts():
-        assert row["low_corrected"] <= row["low"] <= row["value"]
-        assert row["value"] <= row["high"] <= row["high_corrected"]
-    poor = result.rows.filter(score="poor", dataset="frank", measure="roc_auc").to_dicts()[0]
-    assert poor["low_corrected"] < poor["low"] < poor["high"] < poor["high_corrected"]
-
-
 def test_two_tables_are_one_benchmark(tmp_path: Path):
     """Validation and test may stand in two files, the split named `cut`, no set named."""
     rows = [row for row in labelled_rows() if row["dataset"] == "mine"]

@@ -18,7 +18,6 @@ RECORDS, OWN = ROOT / "examples" / "hotels.jsonl", ROOT / "examples" / "own_metr
 
 @pytest.fixture(autouse=True)
 def _private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     shutil.copy(OWN, tmp_path / "own.py")
 

@@ -77,14 +77,6 @@ def test_by_group(pair: tuple[Path, Path]):
     assert rows["groups"][0].keys() - {"group"} == rows["differences"][0].keys()
 
 
-def test_groups_are_in_the_order_of_numbers_and_the_missing_one_is_last(tmp_path: Path):
-    ids = [str(number) for number in range(5)]
-    columns = {"stars": ["10", "2", "x", None, "-1"]}
-    run = write_run(tmp_path / "a", ids, {"ds": [1.0] * 5}, columns=columns)
-    found = compared(run, run, by="stars")
-    assert [row.group for row in found.runs[0].groups] == ["-1", "2", "10", "x", "(none)"]
-
-
 def test_several_runs_are_corrected_together(tmp_path: Path, pair: tuple[Path, Path]):
     third = write_run(tmp_path / "c", IDS, {"caspr": values(5), "ds": values(6)})
     alone, found = compared(*pair), compared(*pair, third)
@@ -319,6 +311,13 @@ def test_a_file_that_is_none_of_scores_is_named(tmp_path: Path, content: Any, me
 def test_wrong_settings(options: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=message):
         CompareConfig(**{"runs": ("a", "b"), **options})
+
+
+def test_groups_are_in_the_order_of_numbers_and_the_missing_one_is_last(tmp_path: Path):
+    stars = {"stars": ["10", "2", "x", None, "-1"]}
+    run = write_run(tmp_path / "a", IDS[:5], {"ds": [1.0] * 5}, columns=stars)
+    groups = compared(run, run, by="stars").runs[0].groups
+    assert [row.group for row in groups] == ["-1", "2", "10", "x", "(none)"]
 
 
 @pytest.mark.parametrize(
