@@ -272,7 +272,7 @@ def _settings(values: Mapping[str, Any]) -> PromptSettings:
 
 _HEADER = re.compile(r"\s*\[\[?\s*([\w.\-\"' ]+?)\s*\]\]?\s*(#.*)?$")
 _KEY = re.compile(r"\s*([\w\-.]+|\"[^\"]*\"|'[^']*')\s*=")
-_QUOTES = ('"""', "'''")
+_LONG_TEXT = re.compile(r"(\"{3}|'{3}).*?(\1|\Z)", re.DOTALL)
 
 
 def line_of(text: str, *path: str) -> int | None:
@@ -281,30 +281,16 @@ def line_of(text: str, *path: str) -> int | None:
     The first of several; None where it is written in a way that is not looked for (inline tables).
     """
     table: tuple[str, ...] = ()
-    inside = ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if inside:
-            inside = "" if inside in line else inside
-            continue
-        header = _HEADER.match(line)
-        if header:
-            table = _names(header[1])
-            if table == path:
-                return number
-            continue
-        key = _KEY.match(line)
-        if key:
-            if (*table, *_names(key[1])) == path:
-                return number
-            inside = _opened(line[key.end() :])
+    lines = _LONG_TEXT.sub(lambda long: "\n" * long[0].count("\n"), text).split("\n")
+    for number, line in enumerate(lines, start=1):
+        found = _HEADER.match(line)
+        here = table = _names(found[1]) if found else table
+        if not found and (found := _KEY.match(line)):
+            here = (*table, *_names(found[1]))
+        if found and here == path:
+            return number
     return None
 
 
 def _names(dotted: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in dotted.split("."))
-
-
-def _opened(value: str) -> str:
-    """The quotes of a text that goes on in the next line; empty where none does."""
-    value = value.lstrip()
-    return next((q for q in _QUOTES if value.startswith(q) and q not in value[3:]), "")
