@@ -88,7 +88,7 @@ class LLMConfig:
         None,
         repeated=True,
         metavar="URL",
-        help="OpenAI-compatible server; default: OPENAI_BASE_URL. Repeat it for more servers.",
+        help="OpenAI-compatible server; default: OPENAI_BASE_URL. May be repeated.",
     )
     rpm: float | None = limit_option(
         None, metavar="N", help="Most requests a minute to each server."
@@ -96,11 +96,9 @@ class LLMConfig:
     tpm: float | None = limit_option(None, metavar="N", help="Most tokens a minute to each server.")
     max_concurrency: int = limit_option(64, help="Most requests in flight to each server.")
     timeout_s: float = limit_option(120.0, kind="duration", help="Time to wait for an answer.")
-    max_attempts: int = limit_option(
-        8, hidden=True, help="Most times one request is sent when the server fails."
-    )
+    max_attempts: int = limit_option(8, hidden=True, help="Most attempts at one request.")
     max_samples: int = limit_option(
-        3, hidden=True, help="Most answers to ask for when an answer cannot be used."
+        3, hidden=True, help="Most answers to a question, until one can be used."
     )
     max_outage_s: float = limit_option(
         3600.0, kind="duration", help="Time to wait for a server that is down."
@@ -116,13 +114,13 @@ class LLMConfig:
         None,
         metavar="USD",
         hidden=True,
-        help="Price of a million prompt tokens, for a model without a known price.",
+        help="Price of a million prompt tokens, where it is not known.",
     )
     output_price: float | None = llm_option(
         None,
         metavar="USD",
         hidden=True,
-        help="Price of a million answer tokens, for a model without a known price.",
+        help="Price of a million answer tokens, where it is not known.",
     )
     allow_http_key: bool = llm_option(
         False, hidden=True, help="Send keys over plain http to other machines too."
@@ -205,8 +203,7 @@ class EncoderConfig:
     verifier_labels: tuple[str, ...] = model_option(
         (),
         hidden=True,
-        help="What the verifier's outputs mean, in their order, where its configuration does not "
-        "say: as unsupported,supported.",
+        help="Meaning of the verifier's outputs, in order, as unsupported,supported.",
     )
     embedder: str = model_option(
         "embedded",
@@ -231,7 +228,7 @@ class EncoderConfig:
         None, metavar="MODEL", help="Model of blanc: HF_ID[@REV], a folder."
     )
     token_layer: int | None = model_option(
-        None, hidden=True, help="Layer of the token encoder whose embeddings are used."
+        None, hidden=True, help="Layer of the token encoder to use."
     )
     rescale_with_baseline: bool = model_option(
         True, name="baseline", hidden=True, help="Rescale BERTScore with the model's baseline."
@@ -243,10 +240,10 @@ class EncoderConfig:
     )
     dtype: DType = model_option(
         "auto",
-        help="Number format of the models you name; auto: the fastest that is safe.",
+        help="Number format of the models you name; auto: fastest safe one.",
     )
     batch_tokens: int | None = model_option(
-        None, hidden=True, help="Tokens that a model gets at once; default: chosen for the device."
+        None, hidden=True, help="Tokens that a model gets at once; default: by device."
     )
     offline: bool = model_option(False, help="Take models from disk only.")
     max_outage_s: float = like(LLMConfig, "max_outage_s")  # of a model's server
@@ -314,7 +311,7 @@ class RunConfig:
         3000,
         metavar="N",
         hidden=True,
-        help="Most tokens of a source, 4 bytes each, in a question of --verifier llm.",
+        help="Most tokens of a source (4 bytes each) in a question of --verifier llm.",
     )
     columns: Mapping[str, str] = essential_option(
         dict,
@@ -335,7 +332,7 @@ class RunConfig:
     )
     chunk_records: int = 0
     check_entailment: bool = metric_option(
-        True, hidden=True, help="Ask the NLI model of the metrics if sentences entail their claims."
+        True, hidden=True, help="Ask the NLI model if sentences entail their claims."
     )
     seed: int = metric_option(0, hidden=True, help="Seed of the bootstrap intervals.")
     retry_failed: bool = essential_option(False, help="Try records again that failed before.")

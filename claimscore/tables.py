@@ -91,9 +91,8 @@ CLAIMS = Table(
 CLAIM_CHECKS = Table(
     "claim_checks",
     "What looks wrong about a claim, or about the claims of a sentence (`claim_index` is null). "
-    "`value` is a share (little_overlap, uncovered_words), the entailment (not_entailed), the "
-    "number of words (no_claims), the number of the earlier claim (repeat) or of the prompt's "
-    "example (example_copy), else null.",
+    "`value` is a share (little_overlap, uncovered_words), the entailment (not_entailed), a number "
+    "of words (no_claims), the earlier claim (repeat) or the prompt's example (example_copy).",
     {
         **_text("id side"),
         **_int32("sentence_index claim_index"),
@@ -136,7 +135,7 @@ FACTS = Table(
 NLI = Table(
     "nli",
     "Probabilities of an NLI model for every claim of one side with every claim of the other, "
-    "in both directions; an index is a position among the side's claims.",
+    "in both directions; an index counts the side's claims.",
     {
         **_text("id premise_side"),
         **_int32("premise_index"),
@@ -181,11 +180,11 @@ BLOCK_NLI = Table(
 
 SUPPORT = Table(
     "support",
-    "Whether a text supports a claim, as metric faithfulness says. `claim_position` is the "
-    "place of the claim among those of `side` in `claims` (`pl.int_range(pl.len()).over('id', "
-    "'side')`), `source_index` that of the text. `verdict` is supported, contradicted or "
-    "unmentioned. `contradiction` is that of the evidence. `verifier` is nli (three labels), "
-    "binary (two) or llm, whose evidence is quoted, and null where the text does not have it.",
+    "Whether a text supports a claim, as metric faithfulness says: supported, contradicted or "
+    "unmentioned. `claim_position` is the place of the claim among those of `side` in `claims` "
+    "(`pl.int_range(pl.len()).over('id', 'side')`), `source_index` that of the text. "
+    "`contradiction` is that of the evidence. `verifier` is nli (three labels), binary (two) or "
+    "llm, whose evidence is quoted, and null where the text does not have it.",
     {
         **_text("id side"),
         **_int32("claim_position"),

@@ -15,18 +15,17 @@ from claimscore.commands.options import PANELS, PanelOption
 
 HEAD = """# The command line
 
-Written by `scripts/make_cli_doc.py` from the commands; `claimscore COMMAND --help` says more.
+Written by `scripts/make_cli_doc.py`; `claimscore COMMAND --help` says more.
+[Troubleshooting](../troubleshooting.md) explains the exit statuses. A stopped `run`, `map`,
+evaluation or training goes on when the same command is run again.
 
-[Troubleshooting](../troubleshooting.md) explains the exit statuses. Defaults stand in brackets. A
-list has commas (`--metrics caspr,ds`); an option with key=value, an address or a file is repeated.
-A duration is a number of seconds, or has a unit: `90s`, `30m`, `12h`, `30d`, `2w`.
+Defaults stand in brackets. A list has commas (`--metrics caspr,ds`). A duration is a number of
+seconds, or has a unit: `90s`, `30m`, `12h`, `30d`, `2w`.
 
 Options can stand in a TOML file (`--config FILE`, one `option = value` a line) or behind `--set`.
-A typed option goes before `--set`, and that before the file. Options with ° are rare: only
-`--help-all` shows them. [Shared options](#shared-options) are described once. A command names those
-that it takes, with its own defaults; {often} are in most commands and not named.
-
-A stopped `run`, `map`, evaluation or training goes on when the same command is run again.
+A typed option goes before `--set`, and that before the file. Only `--help-all` shows options
+with °. Commands name the [shared options](#shared-options) that they take; {often} are in most and
+not named.
 """
 
 #: Options of most commands, which do not name them.

@@ -36,8 +36,8 @@ scores = pl.read_parquet("runs/hotels/scores.parquet")
 
 ## Columns that say what made a row
 
-- **LLM columns**: {_columns(LLM_PROVENANCE)}. The key is that of the request in the cache; the
-  model is as the server reported it.
+- **LLM columns**: {_columns(LLM_PROVENANCE)}: the key in the cache, and the model as the server
+  reported it.
 - **Model columns**: {_columns(MODEL_PROVENANCE)}.
 """
 CHECKS_TABLE = (
@@ -53,9 +53,8 @@ A run warns where the share of a check is above its threshold, from {LEAST_FINDI
     )
     + """
 Words are compared as [`evaluate claims`](evaluation.md#evaluate-claims) does. `not_entailed` is
-below the model's threshold (.5 where it has none). It is asked where a metric of the run needs the
-NLI model; `--no-check-entailment` leaves it out. No check fails a record. `--units sentences` has
-no checks.
+below the model's threshold (.5 where it has none), and asked where a metric needs the NLI model.
+No check fails a record. `--units sentences` has no checks.
 """
 )
 MADE_BY = {

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     "--embedder",
     metavar="MODEL",
     panel="Models",
-    help="Sentence encoder that finds reworded claims; default: they are compared by letters.",
+    help="Sentence encoder that finds reworded claims; default: letters do.",
 )
 @own_option(
     "--fail-if",
     "fail_if",
     multiple=True,
     metavar="CONDITION",
-    help="Exit with 4 where a difference is shown to be beyond this, as 'caspr > +2'.",
+    help="Exit with 4 where a difference is beyond this, as 'caspr > +2'.",
 )
 @own_option(
     "--html", "html_file", type=NEW_FILE, panel="Output", help="Write one page with everything."
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     "--differences",
     type=NEW_FILE,
     panel="Output",
-    help="Write the scores and differences of every record to a .csv or .parquet file.",
+    help="Write all scores and differences to a .csv or .parquet file.",
 )
 @output_options
 def compare(

@@ -253,7 +253,7 @@ def _finish(result: EvaluationResult, as_json: bool, out: Path | None = None) ->
     type=NEW_FILE,
     metavar="FILE",
     panel="Output",
-    help="Write also a page to label in: it works without a network and saves a CSV file.",
+    help="Write also a page to label in, which saves a CSV file.",
 )
 @json_option
 def label(config: LabelConfig, out: Path | None, page: Path | None, as_json: bool) -> None:

@@ -91,7 +91,7 @@ class CasprConfig:
     paraphrase: Granularity = option(
         "sentence",
         panel="Language model",
-        help="Text that one paraphrase is asked for, where a record has none.",
+        help="Text of one paraphrase, where a record has none.",
     )
     drop_missing: bool = option(
         False, panel="Metrics", help="Leave out pairs whose texts cannot be made."

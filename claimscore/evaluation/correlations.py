@@ -71,7 +71,7 @@ class CorrelateConfig:
         None,
         metavar="COLUMN",
         panel="Data",
-        help="Column of the summarised text; every level but pooled needs it.",
+        help="Column of the documents; only pooled does without.",
     )
     system: str = option(
         "system", metavar="COLUMN", panel="Data", help="Column of the summarising system."

@@ -98,13 +98,13 @@ class ClaimsConfig:
         "case",
         metavar="COLUMN",
         panel="Data",
-        help="Column of the documents, which are resampled; without it each record is one.",
+        help="Column of the documents, which are resampled; else each record is one.",
     )
     table: str = option(
         "claims",
         choices=tuple(TABLES),
         panel="Data",
-        help="Table of the runs: claims, or facts (subject and description as one text).",
+        help="Table of the runs: claims, or facts as texts.",
     )
     entailment: bool = option(
         False, panel="Essential", help="Match also by entailment in both directions, by --nli."

@@ -77,7 +77,7 @@ class LabelsConfig:
     half_width: float | None = option(
         None,
         metavar="NUMBER",
-        help="Half of a wanted interval; says how many labels it needs. Default: half of today's.",
+        help="Half of a wanted interval: how many labels it needs; default: half of today's.",
     )
     samples: int = option(1000, help="Number of bootstrap samples.")
     seed: int = option(0, help="Seed of the bootstrap.")

@@ -119,7 +119,7 @@ class NLIConfig:
         None,
         metavar="COLUMN",
         panel="Data",
-        help="Fit it on half of each set and measure the other; a column's values are drawn.",
+        help="Fit it on half of each set, drawn by a column's values; measure the other.",
     )
     split_seed: int = option(0, panel="Data", help="Seed of the halves of --split-by.")
     drop_missing: bool = option(

@@ -86,12 +86,11 @@ class BenchmarkSettings:
         None,
         metavar="COLUMN|even",
         panel="Data",
-        help="Draw the values of a column into two halves, as val and test, where there is one "
-        "split only; even: the even rows are val.",
+        help="Column whose values are drawn into halves, val and test; even: even rows are val.",
     )
     split_seed: int = option(0, panel="Data", help="Seed of the halves of --split-by.")
     protocol: Protocol = option(
-        "paper", help="Rows that pick the threshold: val (paper), or the scored ones (notebook)."
+        "paper", help="Rows that pick the threshold: val, or the scored ones (notebook)."
     )
     drop_missing: bool = option(
         False, panel="Data", help="Leave out rows with a missing value, and count them."

@@ -76,7 +76,7 @@ class GridConfig(BenchmarkSettings):
     blocks: str = option(
         "variant",
         choices=CUT_VALUES["blocks"],
-        help="Blocks to read: all, or those that the published code reads; default: as --variant.",
+        help="Blocks to read: all, or those of the published code; default: as --variant.",
     )
     encoders: EncoderConfig = nested(EncoderConfig, only=NLI_OPTIONS)
     samples: int = like(BenchmarkSettings, "samples", default=1000, kw_only=True)

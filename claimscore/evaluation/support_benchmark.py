@@ -99,7 +99,7 @@ class SupportConfig:
         name="verifier",
         metavar="MODEL,...",
         panel="Essential",
-        help="Verifiers that judge each summary as one claim, as --verifier of run.",
+        help="Verifiers that judge each summary as one claim.",
     )
     label: str = option(
         "label", metavar="COLUMN", panel="Data", help="Column of the labels; 1 is supported."
@@ -108,7 +108,7 @@ class SupportConfig:
         "case",
         metavar="COLUMN",
         panel="Data",
-        help="Column of the documents, which are resampled; without it each row is one.",
+        help="Column of the documents, which are resampled; else each record is one.",
     )
     kind: str = option(
         "kind", metavar="COLUMN", panel="Data", help="Column of the kinds of errors, if any."
@@ -117,7 +117,7 @@ class SupportConfig:
         "twin",
         metavar="COLUMN",
         panel="Data",
-        help="Column with the id of the supported row that a row was made from, if any.",
+        help="Column with the id of the supported row that a row was made from.",
     )
     split_seed: int = option(0, panel="Data", help="Seed of the halves of the documents.")
     drop_missing: bool = option(

@@ -47,7 +47,7 @@ class NLITrainingConfig:
         metavar="PATH",
         panel="Essential",
         help="Parquet file of labelled pairs, or folder of train*.parquet and dev_*.parquet. "
-        "Repeat it for more.",
+        "May be repeated.",
     )
     out: Path = option(
         kind="file", short="o", panel="Essential", help="Adapter to write: a safetensors file."
@@ -61,7 +61,7 @@ class NLITrainingConfig:
         None,
         kind="folder",
         panel="Essential",
-        help="Folder of FActScore, Factcheck-GPT and CaRB as Parquet, for two phases on claims.",
+        help="Folder of FActScore, Factcheck-GPT and CaRB, for two phases on claims.",
     )
     samples: int = option(
         282_000,
@@ -153,27 +153,25 @@ class LSTrainingConfig:
         (),
         metavar="COLUMNS",
         panel="Data",
-        help="Ratings of people: fit a bert-linear head to them, and cross-validate it.",
+        help="Ratings of people, to fit a bert-linear head to.",
     )
     folds: int = option(10, panel="Data", help="Number of folds of documents with --ratings.")
     loss: Literal["paper", "code", "code-unpadded"] = option(
         "paper",
         panel="Training",
-        help="Loss: one hinge on LS, or the published program's on L and on S.",
+        help="Loss: one hinge on LS, or the published code's on L and S.",
     )
     negatives: tuple[str, ...] = option(
         NEGATIVES,
         choices=NEGATIVES,
         panel="Training",
-        help="Kinds of damage of the negative summaries, with commas between.",
+        help="Kinds of damage of the negative summaries.",
     )
     trained: Literal["all", "head"] = option(
         "all", panel="Training", help="Parts to train; head leaves the encoder as it is."
     )
     epochs: int = option(3, panel="Training", help="Most epochs; 0 writes the untrained model.")
-    patience: int = option(
-        3, panel="Training", help="Epochs without improvement before the training ends."
-    )
+    patience: int = option(3, panel="Training", help="Epochs without improvement until the end.")
     lr: float = option(
         2e-5, name="learning-rate", panel="Training", help="Learning rate of the encoder."
     )
@@ -185,7 +183,7 @@ class LSTrainingConfig:
     batch_size: int = option(4, panel="Training", help="Number of records in a step.")
     max_records: int = option(800, panel="Data", help="Most pairs to draw from the tables.")
     validation: float = option(
-        0.1, name="holdout", panel="Data", help="Share of the documents held out for validation."
+        0.1, name="holdout", panel="Data", help="Share of the documents held out."
     )
     max_tokens: int = option(
         512, panel="Models", help="Most tokens of a text, special tokens included."
@@ -266,7 +264,7 @@ class SummaCTrainingConfig:
         repeated=True,
         metavar="TABLE",
         panel="Data",
-        help="Table that chooses the epoch; default: a share of the rows. Repeat it for more.",
+        help="Table that chooses the epoch; default: a share of the rows. May be repeated.",
     )
     document: str = option(
         "source", metavar="COLUMN", panel="Data", help="Column of the documents."
@@ -281,11 +279,11 @@ class SummaCTrainingConfig:
         None,
         metavar="COLUMN",
         panel="Data",
-        help="Train only on the half that `evaluate summac --split-by` picks its threshold on.",
+        help="Train only on the val half of `evaluate summac --split-by`.",
     )
     split_seed: int = option(0, panel="Data", help="Seed of the halves of --split-by.")
     make_negatives: bool = option(
-        False, panel="Data", help="Add an inconsistent summary, made by rules, for each summary."
+        False, panel="Data", help="Add an inconsistent summary to each, by rules."
     )
     granularity: str = option(
         "sentence",
@@ -299,7 +297,7 @@ class SummaCTrainingConfig:
         "variant",
         choices=CUT_VALUES["blocks"],
         panel="Models",
-        help="Blocks to read: all, or those that the published code reads; default: as --variant.",
+        help="Blocks to read: all, or those of the published code; default: as --variant.",
     )
     bins: str = option(
         "even50", panel="Models", help="Bins of the histograms: percentile, or evenN (even50)."
@@ -314,7 +312,7 @@ class SummaCTrainingConfig:
         "paper",
         choices=VARIANTS,
         panel="Models",
-        help="Sentences of a summary to read: all (paper), or the first 10 (code).",
+        help="Sentences to read: all (paper), or the first 10 (code).",
     )
     epochs: int = option(20, panel="Training", help="Number of epochs.")
     batch_size: int = option(32, panel="Training", help="Number of summaries in a step.")

@@ -73,7 +73,7 @@ class CompareConfig:
         (),
         kind="metrics",
         short="m",
-        help="Metrics with commas between; default: all that the runs share.",
+        help="Metrics; default: all that the runs share.",
     )
     by: str | None = option(
         None, metavar="COLUMN", help="Compare also by the values of a column of the records."
@@ -81,12 +81,12 @@ class CompareConfig:
     noise: str | None = option(
         None,
         metavar="RUN",
-        help="The baseline answered again (--cache-namespace): how much identical inputs move.",
+        help="The baseline answered again: how much identical inputs move.",
     )
     wanted: Mapping[str, str] = option(
         dict,
         metavar="METRIC=DIFFERENCE,...",
-        help="Differences that are to be shown, as caspr=2: how many records they need.",
+        help="Differences to be shown, as caspr=2: prints how many records they need.",
     )
     top: int = option(5, help="Number of records to show of each metric.")
     samples: int = option(10_000, help="Number of bootstrap samples.")

@@ -32,13 +32,13 @@ class MapConfig:
         short="p",
         metavar="FILE|NAME[=VERSION]",
         panel="Essential",
-        help="Prompt file, or the name of a prompt in --prompts-dir; $NAME in it is a column.",
+        help="Prompt file, or name in --prompts-dir; $NAME in it is a column.",
     )
     out: str | Path = option(
         kind="output",
         short="o",
         panel="Essential",
-        help="Parquet file to write, on disk or at an address such as s3://bucket/a.parquet.",
+        help="Parquet file to write, or s3://bucket/a.parquet.",
     )
     llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
     cache_dir: Path | None = like(RunConfig, "cache_dir")
