@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -56,18 +56,6 @@ _SIDE = ["id", "side"]
 # How alike two texts are
 
 
-class Similarity(Protocol):
-    """Says how alike texts are; `name` says what the number is, for people."""
-
-    name: str
-    threshold: float
-
-    def of_pairs(
-        self, a: Sequence[str], b: Sequence[str], rows: Numbers, columns: Numbers
-    ) -> NDArray[np.float64]:
-        """The similarity of each pair `a[row]`, `b[column]`."""
-
-
 class TrigramSimilarity:
     """Dice's coefficient of the sets of letter trigrams of two texts, 0 to 1.
 
@@ -76,7 +64,7 @@ class TrigramSimilarity:
     in `normalised`.
     """
 
-    name = "letter trigrams (Dice)"
+    name = "letter trigrams (Dice)"  # what the number is, for people
 
     def __init__(self, threshold: float = TRIGRAM_THRESHOLD) -> None:
         self.threshold = threshold
@@ -84,6 +72,7 @@ class TrigramSimilarity:
     def of_pairs(
         self, a: Sequence[str], b: Sequence[str], rows: Numbers, columns: Numbers
     ) -> NDArray[np.float64]:
+        """The similarity of each pair `a[row]`, `b[column]`."""
         found = (
             _dice(_trigrams(a[row]), _trigrams(b[column]))
             for row, column in zip(rows, columns, strict=True)
@@ -120,6 +109,7 @@ class EmbeddingSimilarity:
     def of_pairs(
         self, a: Sequence[str], b: Sequence[str], rows: Numbers, columns: Numbers
     ) -> NDArray[np.float64]:
+        """As `TrigramSimilarity.of_pairs`."""
         texts = [text.strip() for text in (*a, *b)]
         columns = columns + len(a)
         needed = np.unique(np.concatenate([rows, columns])).tolist()
@@ -152,6 +142,9 @@ class EmbeddingSimilarity:
     def _listen(self, total: int) -> Callable[[int], None] | None:
         tell = self._on_texts
         return None if tell is None else lambda done: tell(done, total)
+
+
+Similarity = TrigramSimilarity | EmbeddingSimilarity
 
 
 # Matching
