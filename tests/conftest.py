@@ -145,7 +145,7 @@ def _own_state() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_threads() -> Iterator[None]:
-    """Last bits depend on the number of threads, so a test that sets it sets it for itself."""
+    """A test that sets the number of threads sets it for itself."""
     yield
     torch = sys.modules.get("torch")
     if torch is not None:

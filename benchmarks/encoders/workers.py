@@ -77,7 +77,6 @@ class Worker:
                 ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), str(threads)
             ),
             "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
-            "OMP_WAIT_POLICY": "PASSIVE",  # whoever waits for its turn takes no time from others
             "HF_HUB_OFFLINE": "1",
             "CLAIMSCORE_CACHE_DIR": str(self._folder / "cache"),
             "CLAIMSCORE_STATE_DIR": str(self._folder / "state"),

@@ -6,16 +6,24 @@ same batches, and with them the same numbers, on every run.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from claimscore.pipeline.encoders.devices import device_lock, free_memory, is_out_of_memory
+from claimscore.pipeline.encoders.devices import (
+    cpu_pool,
+    cpu_threads,
+    device_lock,
+    free_memory,
+    is_out_of_memory,
+)
 from claimscore.pipeline.encoders.distinct import Distinct
 from claimscore.pipeline.encoders.protocols import OnBatch, RejectedItemsError
 from claimscore.pipeline.encoders.token_rows import TokenBatch, TokenRows
@@ -37,6 +45,9 @@ AHEAD_TOKENS = 2**15
 #: Indices of rows.
 Places = NDArray[np.int64]
 Prepare = Callable[[TokenBatch], TokenBatch]
+#: Computes a batch and keeps what it finds by the places of its rows. Several threads may call it,
+#: and again for rows that were computed before memory ran out.
+Forward = Callable[[Places, TokenBatch], None]
 
 
 class BatchPlan(NamedTuple):
@@ -121,7 +132,7 @@ class BatchRunner:
         self,
         items: Distinct[Any],
         rows: TokenRows,
-        forward: Callable[[Places, TokenBatch], None],
+        forward: Forward,
         *,
         lengths: Places | None = None,
         prepare: Prepare | None = None,
@@ -143,37 +154,78 @@ class BatchRunner:
         n_items, counts, done = len(items.items), items.counts, 0
         owner = np.arange(n_items) if owners is None else owners
         rows_left = np.bincount(owner, minlength=n_items)
-        start, planned_for = 0, 0
-        batches: Iterator[tuple[BatchPlan, Places, TokenBatch]] = iter(())
+        batches = self._computed(ordered, order, rows, forward, prepare)
+        with contextlib.closing(batches):
+            for plan, places, fits in batches:
+                if not fits:
+                    raise RejectedItemsError(
+                        f"{item} of {plan.tokens} tokens does not fit into the memory of "
+                        f"{self.device}",
+                        kind="out_of_memory",
+                        indices=items.positions(int(owner[places[0]])),
+                    )
+                if on_batch is None:
+                    continue
+                finished = places  # of items with one row each
+                if owners is not None:
+                    touched = owner[places]
+                    np.subtract.at(rows_left, touched, 1)
+                    finished = np.unique(touched[rows_left[touched] == 0])
+                done += int(counts[finished].sum())
+                on_batch(done)
+
+    def _computed(
+        self,
+        ordered: Places,
+        order: Places,
+        rows: TokenRows,
+        forward: Forward,
+        prepare: Prepare | None,
+    ) -> Generator[tuple[BatchPlan, Places, bool]]:
+        """The batches in order, each after its pass; False for a single row that does not fit."""
+        start = 0
         while start < len(ordered):
-            if planned_for != self.budget:
-                planned_for = self.budget
-                batches = self._built(ordered, order, start, rows, prepare)
-            plan, places, batch = next(batches)
-            with self._lock:
-                fits = _fits(forward, places, batch)
+            budget = self.budget
+            built = self._built(ordered, order, start, rows, prepare)
+            for plan, places, fits in self._tried(built, forward):
                 if not fits:
                     # The failed attempt's exception is gone by now, and with it its tensors.
                     free_memory(self.device)
                     self._lower(plan)
-            if not fits and plan.rows == 1:
-                raise RejectedItemsError(
-                    f"{item} of {plan.tokens} tokens does not fit into the memory of {self.device}",
-                    kind="out_of_memory",
-                    indices=items.positions(int(owner[places[0]])),
-                )
-            if not fits:
-                continue
-            start = plan.stop
-            if on_batch is None:
-                continue
-            finished = places  # of items with one row each
-            if owners is not None:
-                touched = owner[places]
-                np.subtract.at(rows_left, touched, 1)
-                finished = np.unique(touched[rows_left[touched] == 0])
-            done += int(counts[finished].sum())
-            on_batch(done)
+                if fits or plan.rows == 1:
+                    yield plan, places, fits
+                    start = plan.stop
+                if self.budget != budget:  # another thread may have lowered it
+                    break
+
+    def _tried(
+        self, built: Iterator[tuple[BatchPlan, Places, TokenBatch]], forward: Forward
+    ) -> Iterator[tuple[BatchPlan, Places, bool]]:
+        """The batches in order, with whether they fit into memory.
+
+        A packed model computes as many side by side on a CPU as torch has threads, each on one: the
+        numbers are those of one thread, and another program at work holds up one of them, not all.
+        """
+        n = cpu_threads() if self.device.type == "cpu" and not self.padded else 1
+        if n == 1:
+            for plan, places, batch in built:
+                with self._lock:
+                    fits = _fits(forward, places, batch)
+                yield plan, places, fits
+            return
+        out = deque[tuple[BatchPlan, Places, Future[bool]]]()
+        with cpu_pool() as pool:
+            try:
+                for plan, places, batch in built:
+                    out.append((plan, places, pool.submit(_fits, forward, places, batch)))
+                    if len(out) > n:  # one waits, so that no thread does
+                        yield _done(*out.popleft())
+                while out:
+                    yield _done(*out.popleft())
+            finally:
+                for *_, fitted in out:
+                    fitted.cancel()
+                wait([fitted for *_, fitted in out])
 
     def _built(
         self,
@@ -209,9 +261,16 @@ class BatchRunner:
         )
 
 
-def _fits(forward: Callable[..., None], *given: object) -> bool:
+def _done(plan: BatchPlan, places: Places, fitted: Future[bool]) -> tuple[BatchPlan, Places, bool]:
+    return plan, places, fitted.result()
+
+
+def _fits(forward: Forward, places: Places, batch: TokenBatch) -> bool:
+    import torch
+
     try:
-        forward(*given)
+        with torch.inference_mode():  # each thread has its own
+            forward(places, batch)
     except (RuntimeError, MemoryError) as exc:
         if not is_out_of_memory(exc):
             raise

@@ -6,7 +6,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING
 
 from claimscore.errors import ConfigError
@@ -95,6 +97,35 @@ def cpu_threads() -> int:
     import torch
 
     return torch.get_num_threads()
+
+
+@contextlib.contextmanager
+def cpu_pool() -> Iterator[ThreadPoolExecutor]:
+    """As many threads as torch has, for batches side by side; meanwhile torch computes with one
+    thread in each, so the numbers are those of one thread."""
+    import torch
+
+    threads = cpu_threads()
+    pool = _pool(threads)
+    torch.set_num_threads(1)  # MKL has one number for all threads
+    try:
+        yield pool
+    finally:
+        torch.set_num_threads(threads)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    import torch
+
+    pool, ready = ThreadPoolExecutor(threads, "batch"), threading.Barrier(threads)
+
+    def start(_: int) -> None:
+        torch.set_num_threads(1)
+        ready.wait()
+
+    list(pool.map(start, range(threads)))
+    return pool
 
 
 def set_cpu_threads(n: int) -> None:

@@ -54,10 +54,12 @@ def distinct_pairs(pairs: Sequence[Pair]) -> DistinctPairs:
     texts = distinct(list(chain.from_iterable(pairs)))
     places = texts.inverse.reshape(-1, 2)
     numbers = places[:, 0] * len(texts.items) + places[:, 1]
-    once = distinct(numbers.tolist())
-    first = np.flatnonzero(np.diff(np.maximum.accumulate(once.inverse), prepend=-1))
+    _, found, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+    order = np.argsort(found)  # of first occurrence, not of the numbers
+    first, rank = found[order], np.empty_like(order)
+    rank[order] = np.arange(len(order))
     items = [pairs[i] for i in first.tolist()]
-    return DistinctPairs(Distinct(items, once.inverse), texts.items, places[first])
+    return DistinctPairs(Distinct(items, rank[inverse]), texts.items, places[first])
 
 
 def distinct_texts(texts: Sequence[str], lacks: str = "it has no embedding") -> Distinct[str]:

@@ -156,12 +156,10 @@ class BatchedPairClassifier(BatchedModel):
     def _classify(self, given: DistinctPairs, on_batch: OnBatch | None) -> NDArray[np.float32]:
         """The probabilities of the distinct pairs."""
         encoded = self._tokenizer.encode(given)
-        logits: list[Tensor] = []
-        order: list[NDArray[np.int64]] = []
+        computed: list[tuple[NDArray[np.int64], Tensor]] = []
 
         def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
-            logits.append(self._model.logits(batch))
-            order.append(places)
+            computed.append((places, self._model.logits(batch)))
 
         self._runner.run(
             *(given.pairs, encoded.rows, forward),
@@ -170,7 +168,8 @@ class BatchedPairClassifier(BatchedModel):
             on_batch=on_batch,
         )
         found = np.empty((len(given.pairs.items), 3), dtype=np.float32)
-        if logits:
+        if computed:
+            order, logits = zip(*computed, strict=True)
             found[np.concatenate(order)] = self._probabilities(torch.cat(logits))
         return found
 

@@ -155,7 +155,10 @@ class PairRows:
     def batch(self, places: Ints) -> TokenBatch:
         sizes = self._sizes[places].reshape(-1)
         index = take(self._starts[places].reshape(-1), sizes)
-        types = np.repeat(np.tile(self._types, len(places)), sizes)
+        if self._types.any():
+            types = np.repeat(np.tile(self._types, len(places)), sizes)
+        else:
+            types = np.zeros_like(index)
         return TokenBatch.of(self._pool[index], types, self._lengths[places])
 
 

@@ -16,6 +16,7 @@ from claimscore.pipeline.encoders.batching import (
     plan_batches,
 )
 from claimscore.pipeline.encoders.distinct import distinct
+from claimscore.pipeline.encoders.protocols import RejectedItemsError
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 LENGTHS = st.lists(st.integers(1, 200), max_size=60)
@@ -86,3 +87,44 @@ def test_a_smaller_device_computes_the_same_rows(
     run(runner(budget), lengths, plain)
     assert plain.done == device.done
     assert [i for places in plain.done for i in places] == longest_first(lengths).tolist()
+
+
+@given(LENGTHS.filter(bool), BUDGET, st.integers(1, 200), st.integers(2, 4))
+def test_several_threads_keep_what_one_keeps(
+    lengths: list[int], budget: int, most_tokens: int, threads: int
+) -> None:
+    """Batches side by side: the same rows are told of in the same order, and the same refused."""
+
+    def told(threads: int) -> tuple[list[int], list[int], str]:
+        torch.set_num_threads(threads)
+        own, heard, refused = runner(budget), list[int](), ""
+        kept, device = dict[int, list[int]](), Device(lengths, most_tokens)
+
+        def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+            assert torch.get_num_threads() == 1
+            device(places, batch)
+            ids = [row.tolist() for row in batch.split()]
+            kept.update(zip(places.tolist(), ids, strict=True))
+
+        try:
+            run(own, lengths, forward, on_batch=heard.append)
+            assert kept == {place: [place] * n for place, n in enumerate(lengths)}
+        except RejectedItemsError as exc:
+            refused = f"{exc} {exc.indices}"
+        assert torch.get_num_threads() == threads
+        return heard, [own.budget], refused
+
+    assert told(threads) == told(1)
+
+
+def test_what_a_batch_raises_stops_the_others() -> None:
+    torch.set_num_threads(2)
+    begun = []
+
+    def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+        begun.append(places)
+        raise ValueError("of this batch")
+
+    with pytest.raises(ValueError, match="of this batch"):
+        run(runner(10), [10] * 100, forward)
+    assert len(begun) <= 3
