@@ -14,4 +14,4 @@ def shared(path: str) -> Path:
     for folder in (_REPOSITORY.parent / "shared", _REPOSITORY / "shared"):
         if (folder / path).exists():
             return folder / path
-    pytest.skip(f"shared/{path} is not on this machine")
+    pytest.skip(f"shared/{path} is not on this machine", allow_module_level=True)
