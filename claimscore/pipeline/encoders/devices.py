@@ -93,7 +93,7 @@ def gpu_name(device: torch.device) -> str:
 
 
 def cpu_threads() -> int:
-    """Threads that this process computes with on a CPU; results depend on their number."""
+    """Threads that this process computes with on a CPU; numbers of stock models depend on it."""
     import torch
 
     return torch.get_num_threads()
