@@ -182,7 +182,8 @@ class Engine:
         one, the first is answered before the others are sent: a server that keeps the beginnings
         of prompts reads and bills it once. Requests that wait so hold up no others.
         """
-        self._stop.check()
+        if self._stop.reason is not None:
+            await self._raise_reason()
         if self._tasks is None:
             raise RuntimeError("enter the engine first: async with Engine(...) as engine")
         keys = request_keys(requests)
@@ -198,6 +199,12 @@ class Engine:
         call = _Call(self, list(positions), question, parse, counted=counted)
         outcomes = await call.run()
         return [outcomes[key] for key in keys]
+
+    async def _raise_reason(self) -> None:
+        """Raise what stopped the engine, if anything did. The error may end everything: first what
+        is in flight lands, also of other calls."""
+        await self._dispatcher.all_landed()
+        self._stop.check()
 
     async def runs_short(self) -> None:
         """Wait until fewer questions are left to be begun than requests may be in flight, so that
@@ -378,9 +385,7 @@ class _Call(Generic[T]):
                 self._hand_out(first)
         unanswered = any(question.outcome is None for question in questions)
         if unanswered or engine._dispatcher.first_answers.are_refused:
-            # The error may end everything: first let what is in flight land, also of other calls.
-            await engine._dispatcher.all_landed()
-            engine._stop.check()
+            await engine._raise_reason()
 
     def _follows(self, question: Question[T]) -> bool:
         """Whether it waits for another that begins alike; else others will wait for it."""
