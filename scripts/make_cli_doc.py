@@ -15,7 +15,8 @@ from claimscore.commands.options import PANELS, PanelOption
 
 HEAD = """# The command line
 
-Written by `scripts/make_cli_doc.py`; `claimscore COMMAND --help` says more.
+Written by `scripts/make_cli_doc.py`. It has every option of {in_full};
+of the [other commands](#other-commands) `claimscore COMMAND --help` has them.
 [Troubleshooting](../troubleshooting.md) explains the exit statuses. A stopped `run`, `map`,
 evaluation or training goes on when the same command is run again.
 
@@ -27,6 +28,9 @@ A typed option goes before `--set`, and that before the file. Only `--help-all` 
 with °. Commands name the [shared options](#shared-options) that they take; {often} are in most and
 not named.
 """
+
+#: The commands whose options stand on the page.
+IN_FULL = ("run", "status", "score", "report", "compare", "estimate", "map")
 
 #: Options of most commands, which do not name them.
 OFTEN = ("--json", "--quiet", "--verbose", "--log-file", "--config", "--set", "--help-all")
@@ -48,20 +52,25 @@ Rows = Mapping[Row, str]
 
 
 def cli_doc() -> str:
-    """The page: the commands, each with its own options, then the options that they share."""
+    """The page: commands with their own options, shared options, a table of other commands."""
     commands = dict(_commands(cli, "claimscore"))
+    in_full = [f"claimscore {name}" for name in IN_FULL]
     panels: dict[Row, str] = {}
-    options = {path: _rows(command, panels) for path, command in commands.items()}
+    options = {path: _rows(commands[path], panels) for path in in_full}
     uses = Counter(row for rows in options.values() for row in rows)
     shared: dict[str, dict[Row, str]] = defaultdict(dict)
     for rows in options.values():
         for row, default in rows.items():
             if uses[row] > 1:
                 shared[panels[row]].setdefault(row, default)
-    sections = [_section(path, commands[path], options[path], shared) for path in commands]
+    sections = [_section(path, commands[path], options[path], shared) for path in in_full]
     sections.append("## Shared options\n")
     sections += [f"### {panel}\n\n{_lines(shared[panel])}" for panel in PANELS if panel in shared]
-    head = HEAD.replace("{often}", ", ".join(f"`{name}`" for name in OFTEN))
+    others = "".join(_usage(*item) for item in commands.items() if item[0] not in in_full)
+    sections.append(f"## Other commands\n\n| command | what it does |\n|---|---|\n{others}")
+    *most, last = (f"`{name}`" for name in IN_FULL)
+    head = HEAD.replace("{in_full}", f"{', '.join(most)} and {last}")
+    head = head.replace("{often}", ", ".join(f"`{name}`" for name in OFTEN))
     return head + "".join(f"\n{section}" for section in sections)
 
 
@@ -78,8 +87,7 @@ def _section(
 ) -> str:
     """Summary, arguments, own options, and the names of the shared ones."""
     context = click.Context(command, info_name=path)
-    summary, *_ = inspect.cleandoc(command.help or "").split("\n\n")
-    parts = [f"## {path}\n", f"{' '.join(summary.split())}\n"]
+    parts = [f"## {path}\n", f"{_summary(command)}\n"]
     if arguments := [one for one in command.params if isinstance(one, click.Argument)]:
         said = (f"- `{one.make_metavar(context)}`: {one.help}" for one in arguments)
         parts.append("\n".join(said) + "\n")
@@ -90,6 +98,23 @@ def _section(
     if names := ", ".join(text for text in taken if text):
         parts.append(f"Shared: {names}.\n")
     return "\n".join(parts)
+
+
+def _usage(path: str, command: click.Command) -> str:
+    """A row of the table: the command with its arguments and required options, and its summary."""
+    context = click.Context(command, info_name=path)
+    words = [path.removeprefix("claimscore ")]
+    for one in command.get_params(context):
+        if isinstance(one, click.Argument):
+            words.append(one.make_metavar(context).replace("|", "\\|"))
+        elif one.required:
+            words.append(f"{max(one.opts, key=len)} {one.make_metavar(context)}")
+    return f"| `{' '.join(words)}` | {_summary(command)} |\n"
+
+
+def _summary(command: click.Command) -> str:
+    """The first paragraph of a command's help, in one line."""
+    return " ".join(inspect.cleandoc(command.help or "").partition("\n\n")[0].split())
 
 
 def _taken(panel: str, every: Mapping[Row, str], rows: Rows) -> str:
