@@ -28,15 +28,13 @@ def repair(
 
     What is missing or has another size is found without reading it; with `deep` all parts are
     read. `seen` is a part that turned out to be damaged when it was read: then all others are
-    read too. Raises `ConfigError` where the settings of the run are lost.
+    read too.
     """
-    settings = directory.mend_settings()
     lines = [] if seen else directory.manifest.damaged
     parts = directory.damaged(deep=deep or seen is not None)
     if seen is not None and seen.address not in [part.address for part in parts]:
         parts.append(seen)
-    said = [*([settings] if settings else []), *lines]
-    said += [f"{part.address}: {part.why}" for part in parts]
+    said = [*lines, *(f"{part.address}: {part.why}" for part in parts)]
     if not said:
         return
     from claimscore.pipeline.passes import PASSES  # some 0.2 s, for damage alone
@@ -103,7 +101,7 @@ def _work(step: str) -> str:
 def _notice(said: Sequence[str], n_steps: int, n_chunks: int, *, has_lost_lines: bool) -> str:
     more = f" (and {len(said) - 1:,} more)" if len(said) > 1 else ""
     of_chunks = f"{n_chunks:,} chunk{'s' * (n_chunks != 1)}"
-    what = f"{n_steps:,} step{'s' * (n_steps != 1)} of {of_chunks} made again" if n_steps else ""
+    what = f"{n_steps:,} step{'s' * (n_steps != 1)} of {of_chunks} made again"
     if has_lost_lines:
         what = "what it said to be done is made again"
-    return f"{said[0]}{more}; {what or 'written again from its copy'}"
+    return f"{said[0]}{more}; {what}"

@@ -46,8 +46,8 @@ from claimscore.runs.settings_file import (
     STATE,
     agreed,
     as_stored,
-    has_settings,
     read_settings,
+    unusable,
     without,
     write_settings,
 )
@@ -81,7 +81,7 @@ class RunDirectory:
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
         """Whether there is a run directory."""
-        return has_settings(cls(where).storage)
+        return cls(where).storage.exists(RUN_TOML)
 
     @classmethod
     def reader(cls, where: Path | str) -> RunDirectory:
@@ -91,7 +91,7 @@ class RunDirectory:
         damaged.
         """
         directory = cls(where)
-        if read_settings(directory.storage).settings is None:
+        if read_settings(directory.storage) is None:
             raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
         manifest = directory._load()
         if manifest.is_missing and any(directory._files.names()):
@@ -136,7 +136,7 @@ class RunDirectory:
     ) -> None:
         self._is_open = False
         try:
-            made = has_settings(self.storage) or self.manifest.all_steps()
+            made = self.storage.exists(RUN_TOML) or self.manifest.all_steps()
             if isinstance(error, ConfigError) and not made:
                 self.workspace.remove_traces()
         finally:
@@ -186,33 +186,18 @@ class RunDirectory:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of run.toml, or of its copy where run.toml is damaged; empty before the
-        first write."""
-        return read_settings(self.storage).settings or {}
+        """The settings of run.toml; empty before the first write. `ConfigError` where run.toml is
+        damaged, or missing from finished work."""
+        settings = read_settings(self.storage)
+        if settings is None and self._manifest is not None and self._manifest.all_steps():
+            raise unusable(self.storage, "missing")
+        return settings or {}
 
     @property
     def n_chunks(self) -> int:
         """The number of chunks that the run's records make, by the settings."""
         settings = self.settings
         return -(-int(settings["records"]["count"]) // int(settings["chunk_records"]))
-
-    def mend_settings(self) -> str:
-        """Restore run.toml or its copy where one of them is damaged; returns the damage of
-        run.toml, empty where there was none.
-
-        `ConfigError` where there is work whose settings are lost.
-        """
-        self._for_writing()
-        found = read_settings(self.storage)
-        if found.settings is not None and not found.whole:
-            write_settings(self.storage, found.settings)
-        if found.settings is None and self.manifest.all_steps():
-            raise ConfigError(
-                f"{self.storage.address(RUN_TOML)}: missing, and its copy too, so the settings of "
-                "this run are not known; name another --out and run again (answers are in the "
-                "cache)"
-            )
-        return found.damage
 
     def check_settings(
         self, settings: Mapping[str, object], called: Mapping[str, str] = MappingProxyType({})

@@ -1,11 +1,11 @@
-"""The settings of a run: run.toml and its copy, and the differences between two runs."""
+"""The settings of a run, in run.toml, and the differences between two runs."""
 
 from __future__ import annotations
 
 import tomllib
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import tomli_w
 
@@ -17,8 +17,8 @@ STATE = ".state"
 
 RUN_TOML = "run.toml"
 
-#: The copy is written first, so run.toml is never newer.
-SETTINGS_FILES = (RUN_TOML, f"{STATE}/{RUN_TOML}")
+#: A copy of run.toml, for a person to put in its place.
+COPY = f"{STATE}/{RUN_TOML}"
 
 #: The one table of settings whose lists and tables may grow between runs.
 ADDITIVE = "additive"
@@ -27,62 +27,36 @@ _HEADER = "# Written by claimscore: everything that determines the results of th
 _CHECK = b"# CRC-32 of the lines above: "
 
 _ABSENT = object()
-_MISSING = "missing"
 
 
-class StoredSettings(NamedTuple):
-    """The settings, None where there is no file; whether both files are whole; and the damage of
-    run.toml, for people."""
-
-    settings: dict[str, Any] | None
-    whole: bool = True
-    damage: str = ""
-
-
-# Files
-
-
-def has_settings(storage: Storage) -> bool:
-    """Whether run.toml or its copy is there."""
-    return any(map(storage.exists, SETTINGS_FILES))
+# The file
 
 
 def write_settings(storage: Storage, settings: Mapping[str, Any]) -> None:
-    """Replace both files, each with a last line that says whether it is whole."""
+    """Replace run.toml and its copy, each with a last line that says whether it is whole."""
     text = (_HEADER + to_toml(settings)).encode()
     content = text + _CHECK + f"{zlib.crc32(text):08x}\n".encode()
-    for name in reversed(SETTINGS_FILES):
+    for name in (COPY, RUN_TOML):
         storage.write(name, content)
 
 
-def read_settings(storage: Storage) -> StoredSettings:
-    """The settings of run.toml, or of its copy where run.toml is damaged.
-
-    `ConfigError` where both are damaged.
-    """
-    settings, damage = _read(storage, RUN_TOML)
-    if settings is not None:
-        return StoredSettings(settings, storage.exists(SETTINGS_FILES[1]))
-    copy, damage_of_copy = _read(storage, SETTINGS_FILES[1])
-    address = storage.address(RUN_TOML)
-    if copy is not None:
-        return StoredSettings(copy, False, f"{address}: {damage}")
-    if damage == damage_of_copy == _MISSING:
-        return StoredSettings(None)
-    raise ConfigError(
-        f"{address}: {damage}; name another --out and run again (answers are in the cache)"
-    )
-
-
-def _read(storage: Storage, name: str) -> tuple[dict[str, Any] | None, str]:
-    """The settings of a file, or None and its damage."""
+def read_settings(storage: Storage) -> dict[str, Any] | None:
+    """The settings, None where there is no run.toml; `ConfigError` where it is damaged."""
     try:
-        text, _, check = storage.read(name).rpartition(_CHECK)
-        if check.strip() == b"%08x" % zlib.crc32(text):
-            return tomllib.loads(text.decode()), ""
+        text, _, check = storage.read(RUN_TOML).rpartition(_CHECK)
     except FileNotFoundError:
-        return None, _MISSING
-    return None, "damaged: not what was written"
+        return None
+    if check.strip() != b"%08x" % zlib.crc32(text):
+        raise unusable(storage, "not what was written")
+    return tomllib.loads(text.decode())
+
+
+def unusable(storage: Storage, why: str) -> ConfigError:
+    """The error of a run.toml that was changed, damaged or removed, with what to do."""
+    return ConfigError(
+        f"{storage.address(RUN_TOML)}: {why}; put its copy {storage.address(COPY)} in its place, "
+        "or name another --out and run again (answers are in the cache)"
+    )
 
 
 def to_toml(settings: Mapping[str, Any]) -> str:

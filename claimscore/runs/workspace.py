@@ -26,7 +26,7 @@ from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.file_lock import is_locked
 from claimscore.runs.lock import LOCK, FolderLock, Lease, current_holder
 from claimscore.runs.manifest_log import LOG_FILE, LOG_FOLDER, FileLog, ManifestLog, ObjectLog
-from claimscore.runs.settings_file import RUN_TOML, SETTINGS_FILES, STATE
+from claimscore.runs.settings_file import COPY, RUN_TOML, STATE
 from claimscore.storage import Storage, open_storage
 from claimscore.tables import TABLES
 
@@ -226,8 +226,8 @@ class Workspace:
             self._mirror.stop()
             self._is_removed = True
             storage.delete(*storage.sizes(LOG_FOLDER))
-            storage.delete(*(name for name in storage.sizes() if name not in SETTINGS_FILES))
-            storage.delete(*SETTINGS_FILES)
+            storage.delete(*(name for name in storage.sizes() if name != RUN_TOML), COPY)
+            storage.delete(RUN_TOML)
         elif self._path is not None:
             storage.delete(LOG_FILE)
             shutil.rmtree(self._path, ignore_errors=True)

@@ -166,14 +166,10 @@ def test_any_damage_is_mended(finished: RunConfig, seed: int, n_files: int) -> N
         state = out / ".state"
         known = [
             *parts(out),
-            *(out / name for name in ("run.toml", "scores.parquet", "summary.json")),
-            *(state / name for name in ("run.toml", "options.json", "scores.json", "input.json")),
+            *(out / name for name in ("scores.parquet", "summary.json")),
+            *(state / name for name in ("options.json", "scores.json", "input.json")),
         ]
-        chosen = draw.sample(known, n_files)
-        settings_files = {out / "run.toml", state / "run.toml"}
-        if settings_files <= set(chosen):
-            chosen.remove(out / "run.toml")
-        for path in chosen:
+        for path in draw.sample(known, n_files):
             draw.choice(DAMAGES)(path, draw.randrange(10**6))
         _, n_asked, _ = again(config)
         assert n_asked <= 1
@@ -255,15 +251,17 @@ def test_records_are_made_from_the_same_input_only(
     assert_as_before(config, finished)
 
 
-def test_without_settings_nobody_knows(copied: RunConfig) -> None:
-    """run.toml and its copy gone: refused, and the work is left alone."""
+def test_without_settings_the_work_is_left_alone(copied: RunConfig) -> None:
+    """run.toml changed by hand or gone: refused, and its copy goes on."""
     out = out_of(copied)
-    (out / "run.toml").unlink()
-    (out / ".state" / "run.toml").unlink()
     before = {path: path.read_bytes() for path in parts(out)}
-    with pytest.raises(ConfigError, match=r"run\.toml: missing, and its copy too"):
-        run(copied)
-    assert {path: path.read_bytes() for path in parts(out)} == before
+    for damage in (flip, delete):
+        damage(out / "run.toml", 100)
+        with pytest.raises(ConfigError, match=r"run\.toml: .*; put its copy .* in its place"):
+            run(copied)
+        assert {path: path.read_bytes() for path in parts(out)} == before
+        shutil.copy(out / ".state" / "run.toml", out / "run.toml")
+    assert again(copied)[1] == 0
 
 
 def test_a_folder_in_the_place_of_a_part(copied: RunConfig) -> None:

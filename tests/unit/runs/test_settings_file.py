@@ -82,19 +82,19 @@ def test_metrics_may_grow(run: RunDirectory) -> None:
     }
 
 
-@pytest.mark.parametrize("damage", [b"seed = \n", b"", b"seed = 1\n"])
-def test_a_damaged_run_toml_is_read_from_its_copy(run: RunDirectory, damage: bytes) -> None:
+@pytest.mark.parametrize("damage", [b"seed = \n", b"", b"seed = 1\n", None])
+def test_a_changed_run_toml_is_refused(run: RunDirectory, damage: bytes | None) -> None:
     run.check_settings({"seed": 0})
-    whole = run.storage.read("run.toml")
-    run.storage.write("run.toml", damage)
-    assert run.settings == {"seed": 0}
-    assert "run.toml: damaged: not what was written" in run.mend_settings()
-    assert run.storage.read("run.toml") == whole
-    assert run.mend_settings() == ""
-    for name in ("run.toml", ".state/run.toml"):
-        run.storage.write(name, damage)
-    with pytest.raises(ConfigError, match=r"run\.toml: damaged: not what was written; name anot"):
+    run.write_parts(0, "decompose", {})
+    if damage is None:
+        run.storage.delete("run.toml")
+    else:
+        run.storage.write("run.toml", damage)
+    why = "missing" if damage is None else "not what was written"
+    with pytest.raises(ConfigError, match=rf"run\.toml: {why}; put its copy .*\.state/run\.toml"):
         run.check_settings({"seed": 0})
+    run.storage.write("run.toml", run.storage.read(".state/run.toml"))
+    assert run.settings == {"seed": 0}
 
 
 values = st.recursive(
