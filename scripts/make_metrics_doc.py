@@ -140,11 +140,9 @@ def _range(facts: Mapping[str, Any]) -> str:
 
 
 def _values(option: MetricOption) -> str:
-    if option.values is None:
-        return f"`{option.default}`, or another value" if option.default else "any text"
-    if len(option.values) > MOST_VALUES:
+    if option.values and len(option.values) > MOST_VALUES:
         return f"`{option.values[0]}` (default) and {len(option.values) - 1} more, below"
-    return ", ".join(f"`{value}`" for value in option.values)
+    return option.described(", ", "`{}`")
 
 
 def _shared(told: Mapping[str, str]) -> str:

@@ -85,9 +85,7 @@ def metrics_show(metric: str, metric_files: tuple[Path, ...], as_json: bool) -> 
         ("source", facts["reference"]),
     ]
     for one in known.options(metric):
-        free = f"{one.default} (default), or another value" if one.default else "free text"
-        lines.append((f":{one.name}=", " | ".join(one.values) if one.values else free))
-        lines.append(("", one.help))
+        lines += [(f":{one.name}=", one.described(" | ")), ("", one.help)]
     print_facts(lines)
     return EXIT_OK
 

@@ -147,21 +147,38 @@ class Metric:
     worst: Literal["lowest", "highest"] = "lowest"
 
 
-def option(default: Any, help: str, choices: Iterable[Any] = ()) -> Any:
+def option(
+    default: Any,
+    help: str,
+    choices: Iterable[Any] = (),
+    *,
+    also: tuple[str, Callable[[str], bool]] | None = None,
+) -> Any:
     """A field of a metric's options: its default, one sentence of help, and its values.
 
-    `choices` are all values, texts, whole numbers or booleans; without them any text is a value.
+    `choices` are all values, texts, whole numbers or booleans, but for those that `also` describes
+    in words and tells from others; without `choices` any text is a value.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "choices": tuple(choices)})
+    metadata = {"help": help, "choices": tuple(choices), "also": also}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class MetricOption(NamedTuple):
-    """An option as it is spelled; `values` are all, the default first, or None for any text."""
+    """An option as it is spelled: `values`, the default first, or None for any text.
+
+    `also` are the words for other values, or nothing.
+    """
 
     name: str
     default: str
     values: tuple[str, ...] | None
     help: str
+    also: str
+
+    def described(self, separator: str, form: str = "{}") -> str:
+        """The values, each in that form, and the words for others; `any text` where all are."""
+        named = [form.format(value) for value in self.values or ()]
+        return separator.join([*named, *filter(None, [self.also])]) or "any text"
 
 
 def spelled(value: object) -> str:
@@ -188,7 +205,8 @@ class MetricFamily:
             default, choices = spelled(field.default), map(spelled, field.metadata["choices"])
             values = tuple(dict.fromkeys((default, *choices)))
             known = values if field.metadata["choices"] else None
-            found.append(MetricOption(field.name, default, known, field.metadata["help"]))
+            said, also = field.metadata["help"], field.metadata["also"]
+            found.append(MetricOption(field.name, default, known, said, also[0] if also else ""))
         return tuple(found)
 
     def metric(self, given: Sequence[str] = ()) -> Metric:
@@ -204,9 +222,10 @@ class MetricFamily:
                 known = ", ".join(fields)
                 raise ConfigError(f"metric {self.name}: {item!r} is no option; options: {known}")
             values = {spelled(value): value for value in fields[key].metadata["choices"]}
-            if values and text not in values:
-                named = next(one for one in self.known_options() if one.name == key).values or ()
-                raise ConfigError(f"metric {self.name}: {key} is one of {', '.join(named)}")
+            also = fields[key].metadata["also"]
+            if values and text not in values and not (also and also[1](text)):
+                known = next(one for one in self.known_options() if one.name == key).described(", ")
+                raise ConfigError(f"metric {self.name}: {key} is one of {known}")
             chosen[key] = values.get(text, text)
         options = self.options(**chosen)
         other = [

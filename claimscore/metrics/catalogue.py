@@ -6,7 +6,6 @@ its top level. A package offers them as entry points of the group `claimscore.me
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import difflib
 import functools
@@ -132,6 +131,10 @@ class Catalogue:
         found: Metric | MetricFamily = getattr(importlib.import_module(module), attribute)
         return found
 
+    def _is_own(self, metric: Metric | MetricFamily) -> bool:
+        """Whether it is one of claimscore's, which a file imports."""
+        return metric.name in self._own and self._found(metric.name) is metric
+
     def _offer(self, name: str) -> _Offer:
         installed = _installed().select(name=name)
         if not installed:
@@ -161,7 +164,10 @@ class Catalogue:
         for path in dict.fromkeys(file.resolve() for file in files):
             if path in self._files:
                 continue
-            for offer in _read_file(path):
+            offers = [offer for offer in _read_file(path) if not self._is_own(offer.metric)]
+            if not offers:
+                raise ConfigError(f"metric file {path}: no Metric or MetricFamily at its top level")
+            for offer in offers:
                 name = offer.metric.name
                 if name in self._own:
                     raise ConfigError(
@@ -216,19 +222,15 @@ def _read_file(path: Path) -> list[_Offer]:
         raise ConfigError(f"metric file {path}: {exc.strerror}") from exc
     digest = hashlib.sha256(code).hexdigest()[:12]
     module = _run(path, code, digest)
-    bound = _bound(code)
     found: dict[int, _Offer] = {}
     for variable, value in vars(module).items():
-        if isinstance(value, Metric | MetricFamily) and variable not in bound.of_claimscore:
-            line = bound.lines.get(variable)
-            where = f"{path}, line {line}" if line else f"{path}, {variable}"
+        if isinstance(value, Metric | MetricFamily):
+            where = f"{path}, {variable}"
             if not _NAME.fullmatch(value.name):
                 raise ConfigError(
                     f"{where}: metric name {value.name!r}: letters, digits and . _ + - only"
                 )
             found.setdefault(id(value), _Offer(value, where, ("file", digest), path))
-    if not found:
-        raise ConfigError(f"metric file {path}: no Metric or MetricFamily at its top level")
     return list(found.values())
 
 
@@ -256,26 +258,6 @@ def _place(path: Path | None, exc: BaseException) -> str:
     frames = traceback.extract_tb(exc.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     return f"{path}, line {lines[-1]}: " if lines else ""
-
-
-class _Bound(NamedTuple):
-    """The lines on which names are assigned, and the names imported from claimscore."""
-
-    lines: dict[str, int]
-    of_claimscore: set[str]
-
-
-def _bound(code: bytes) -> _Bound:
-    found = _Bound({}, set())
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.lines.setdefault(node.id, node.lineno)
-        elif isinstance(node, ast.ImportFrom):
-            names = {alias.asname or alias.name: node.lineno for alias in node.names}
-            found.lines.update(names)
-            if (node.module or "").partition(".")[0] == "claimscore":
-                found.of_claimscore.update(names)
-    return found
 
 
 # Packages

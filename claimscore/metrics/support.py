@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from claimscore.errors import ConfigError
 from claimscore.metrics.base import (
     ChunkTables,
     Metric,
@@ -89,6 +88,13 @@ def shared_words(texts: Sequence[str], claims: Sequence[str]) -> Matrix:
     return np.array([[sum(map(rarity.__getitem__, w.keys() & o)) for o in own] for w in words])
 
 
+def _is_probability(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False
+
+
 @dataclasses.dataclass(frozen=True)
 class SupportOptions:
     """Options of the metrics of support."""
@@ -104,7 +110,10 @@ class SupportOptions:
         READ,
     )
     threshold: str = option(
-        "model", "Probability from which on a claim is supported: the model's own, or a number."
+        "model",
+        "Probability from which on a claim is supported: the model's own, or a number.",
+        ("model",),
+        also=("a number from 0 to 1", _is_probability),
     )
     repeats: str = repeats_option(ONCE)
 
@@ -220,7 +229,6 @@ def _family(
     verdict: str,
 ) -> MetricFamily:
     def make(full_name: str, options: SupportOptions) -> Metric:
-        _check(name, options)
         requires = _requirements(directions, options.read)
 
         def score(tables: ChunkTables) -> list[Score]:
@@ -267,19 +275,6 @@ def _family(
         )
 
     return MetricFamily(name, SupportOptions, make)
-
-
-def _check(name: str, options: SupportOptions) -> None:
-    if options.threshold == "model":
-        return
-    try:
-        number = float(options.threshold)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1:
-        raise ConfigError(
-            f"metric {name}: threshold is model, or a number from 0 to 1, not {options.threshold!r}"
-        )
 
 
 def _claims_supported(judged: Judged, score: str) -> float:

@@ -281,25 +281,34 @@ def _consistency(features: Values, weights: ConvWeights) -> Values:
     return found
 
 
-_AS_TRAINED = "; as the weights were trained if empty"
+#: The value of an option that is as the weights were trained: as their file says, else its default.
+TRAINED = "trained"
+
+#: Options that the weights' file may say, and their values, the default first.
+_TRAINED = {**CUT_VALUES, "labels": LABEL_SETS, "aggregate": AGGREGATES, "variant": VARIANTS}
+
+
+def _trained(name: str, help: str) -> Any:
+    return option(TRAINED, help, (TRAINED, *_TRAINED[name]))
 
 
 @dataclasses.dataclass(frozen=True)
 class ConvolutionOptions:
-    """Options of `summac-conv`. The weights' file says those that are empty, else its defaults."""
+    """Options of `summac-conv`."""
 
     weights: str = option("", "The file of the trained weights.")
-    bins: str = option("", f"The bins: percentile, or evenN such as even50{_AS_TRAINED}.")
-    granularity: str = option("", f"What a block is, as for summac-zs{_AS_TRAINED}.")
-    splitter: str = option("", f"What cuts sentences: rules or punkt{_AS_TRAINED}.")
-    blocks: str = option("", f"Which blocks are read, as for summac-zs{_AS_TRAINED}.")
-    labels: str = option("", f"The NLI categories of the histograms, as e or ecn{_AS_TRAINED}.")
-    aggregate: str = option("", f"mean, min, max, or all three, of the sentences{_AS_TRAINED}.")
-    variant: str = option("", f"paper reads all sentences, code the first ten{_AS_TRAINED}.")
-
-
-#: Options that the weights' file may say, and their values, the default first.
-_TRAINED = {**CUT_VALUES, "labels": LABEL_SETS, "aggregate": AGGREGATES, "variant": VARIANTS}
+    bins: str = option(
+        TRAINED,
+        "The bins of the histograms, evenN for N bins of one width.",
+        (TRAINED, "percentile"),
+        also=("evenN such as even50", lambda text: _EVEN.fullmatch(text) is not None),
+    )
+    granularity: str = _trained("granularity", "What a block is, of both texts or of each.")
+    splitter: str = _trained("splitter", "What cuts sentences: rules, or nltk's trained model.")
+    blocks: str = _trained("blocks", "Which blocks are read, as for summac-zs.")
+    labels: str = _trained("labels", "The NLI categories that have histograms, by their letters.")
+    aggregate: str = _trained("aggregate", "The number of the sentences, or all three of them.")
+    variant: str = _trained("variant", "Read all sentences (paper), or the first ten (code).")
 
 
 def _make(name: str, options: ConvolutionOptions) -> Metric:
@@ -357,14 +366,13 @@ def _without_weights(name: str) -> Metric:
 
 def _settings(given: ConvolutionOptions, weights: ConvWeights) -> dict[str, str]:
     """Each option: as given, else as the weights were trained, else its default."""
-    settings = {}
-    for name, known in _TRAINED.items():
-        value = getattr(given, name) or weights.settings.get(name, known[0])
-        if value not in known:
-            raise ConfigError(f"metric summac-conv: {name} is one of {', '.join(known)}")
-        settings[name] = value
-    bins = given.bins or weights.settings.get("bins") or _likely_bins(weights, settings)
-    return {**settings, "bins": bins}
+    chosen = {k: value for k, value in dataclasses.asdict(given).items() if value != TRAINED}
+    said = {**weights.settings, **chosen}
+    settings = {name: said.get(name, known[0]) for name, known in _TRAINED.items()}
+    for name, value in settings.items():
+        if value not in _TRAINED[name]:
+            raise ConfigError(f"metric summac-conv: {name} is one of {', '.join(_TRAINED[name])}")
+    return {**settings, "bins": said.get("bins") or _likely_bins(weights, settings)}
 
 
 def _likely_bins(weights: ConvWeights, settings: Mapping[str, str]) -> str:

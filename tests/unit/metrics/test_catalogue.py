@@ -100,11 +100,11 @@ def test_a_file_is_run_once_whatever_is_added(write: WriteFile, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("code", "line", "said"),
+    ("code", "place", "said"),
     [
-        ('A = made("caspr")\n', 0, "claimscore has a metric caspr"),
-        ('A = made("m")\n\nB = made("m")\n', 2, "metric m is in .*own.py, line 13 too"),
-        ('A = made("a:b")\n', 0, "metric name 'a:b'"),
+        ('A = made("caspr")\n', "A", "claimscore has a metric caspr"),
+        ('A = made("m")\n\nB = made("m")\n', "B", "metric m is in .*own.py, A too"),
+        ('A = made("a:b")\n', "A", "metric name 'a:b'"),
         ("x = 1\nraise KeyError('no')\n", 1, "cannot be run: KeyError: 'no'"),
         ("x = 1\nmade()\n", 1, "cannot be run: TypeError: "),
         ("x = 1\nx = = 1\n", 1, "cannot be run: SyntaxError: invalid syntax"),
@@ -112,12 +112,13 @@ def test_a_file_is_run_once_whatever_is_added(write: WriteFile, tmp_path: Path) 
         ("import nothing_of_that_name\n", 0, "cannot be run: ModuleNotFoundError"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(
-    write: WriteFile, code: str, line: int, said: str
+def test_what_is_wrong_is_told_with_its_place(
+    write: WriteFile, code: str, place: str | int, said: str
 ) -> None:
     path = write(code)
     message = refused(path)
-    assert message.startswith(f"{path}, line {FIRST_LINE + line}: ")
+    where = f"line {FIRST_LINE + place}" if isinstance(place, int) else place
+    assert message.startswith(f"{path}, {where}: ")
     assert re.search(said, message), message
 
 
@@ -131,7 +132,7 @@ def test_one_name_in_two_files(write: WriteFile) -> None:
     one, two = (write('A = made("m")\n', name) for name in ("one.py", "two.py"))
     message = refused(one, two)
     assert str(one) in message
-    assert message.startswith(f"{two}, line {FIRST_LINE}")
+    assert message.startswith(f"{two}, A: ")
 
 
 def test_what_a_score_or_a_family_raises_names_the_line(write: WriteFile) -> None:

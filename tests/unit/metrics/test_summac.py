@@ -233,9 +233,11 @@ def test_conv_does_what_its_file_says_unless_told_otherwise(tmp_path: Path) -> N
     [
         ("", "needs weights: summac-conv:weights=FILE"),
         (":weights=/nowhere/w.bin", "/nowhere/w.bin: "),
-        (":weights=W:bins=odd", "bins is percentile or evenN"),
+        (":bins=odd", "bins is one of trained, percentile, evenN such as even50"),
         (":weights=W:bins=even50", "take 23 numbers a sentence"),
-        (":weights=W:labels=x", "labels is one of e, c, n"),
+        (":labels=x", "labels is one of trained, e, c, n"),
+        (":aggregate=median", "aggregate is one of trained, mean, min, max, all"),
+        (":variant=codes", "variant is one of trained, paper, code"),
         (":op1=max", "is no option"),
     ],
 )

@@ -116,5 +116,5 @@ def test_other_ways_of_reading_do_not_mix() -> None:
 
 @pytest.mark.parametrize("threshold", ["high", "1.5", "nan"])
 def test_a_threshold_is_a_probability(threshold: str) -> None:
-    with pytest.raises(ConfigError, match="threshold is model, or a number from 0 to 1"):
+    with pytest.raises(ConfigError, match="threshold is one of model, a number from 0 to 1"):
         load_metric(f"faithfulness:threshold={threshold}")
