@@ -1,6 +1,6 @@
 """What the embedded NLI model knows of claims: the table of its model card.
 
-    python benchmarks/judge_probes.py --data FOLDER [--adapter FILE] [--share 0.2] [--development]
+    python -m benchmarks.judge_probes --data FOLDER [--adapter FILE] [--share 0.2] [--development]
 
 ``FOLDER`` holds ``nli``, ``decomposition``, ``claim_support`` and ``caspr``. ``--development``
 leaves out the sets that are for measuring only. ``--share`` takes a random part of the large sets.
@@ -23,10 +23,10 @@ from claimscore.baseline import parser
 from claimscore.metrics.caspr import caspr_from_labels
 from claimscore.pipeline.encoders.embedded import ADAPTER_PATH, load_embedded_nli
 from claimscore.text import split_sentences
-from claimscore.training.claim_pairs import claim_pairs, human_documents, is_development
 from claimscore.training.nli_examples import make_batch, read_pairs, tokenize, training_files
 from claimscore.training.nli_training import pieces
-from claimscore.training.text_changes import reword, swap_roles
+from scripts.judge.changes import reword, swap_roles
+from scripts.judge.pairs import claim_pairs, human_documents, is_development
 
 #: Roles are exchanged between these, by verbs that no training pair has.
 SIDES = "Wales:Fiji Amy:Daniel Google:IBM Denver:Miami Ruth:Leo Cuba:Peru Nora:Felix Leeds:Hull"

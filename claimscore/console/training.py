@@ -54,8 +54,7 @@ def print_training(result: NLITrainingResult, as_json: bool) -> None:
         for dev in result.dev
     ]
     print_rows(("set", "pairs", "accuracy", "calibration error"), rows)
-    fitted = "" if result.threshold is None else f"   threshold: {result.threshold:.2f}"
-    print(f"adapter: {result.adapter}   temperature: {result.temperature:.3f}{fitted}")
+    print(f"adapter: {result.adapter}   temperature: {result.temperature:.3f}")
 
 
 def print_ls_training(result: LSTrainingResult, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,6 @@ from claimscore.pipeline.encoders.embedded import (
 )
 from claimscore.stats.calibration import best_temperature, expected_calibration_error
 from claimscore.stats.classification import confusion_matrix
-from claimscore.training.claim_pairs import PASSAGE_KINDS, claim_pairs
 from claimscore.training.loop import (
     OnTraining,
     TrainingCheckpoint,
@@ -50,9 +49,7 @@ from claimscore.training.loop import (
     silent,
     trained,
 )
-from claimscore.training.monotone import monotone_pairs
 from claimscore.training.nli_examples import (
-    LABEL2ID,
     NLIExamples,
     make_batch,
     read_pairs,
@@ -60,42 +57,7 @@ from claimscore.training.nli_examples import (
     tokenize,
     training_files,
 )
-from claimscore.training.recipes import FIRST_WEIGHTS, NLITrainingConfig
-
-FIRST_PHASE = 192 / 282  # the first phase's share of the samples
-CLAIM_PHASE = 131.2 / 282  # what the phase on claims adds to them
-PASSAGE_PHASE = 160 / 282  # what the phase on passages adds to them
-SECOND_WEIGHTS = tuple(dict(FIRST_WEIGHTS, synthetic_review=0.4, help_=1.5).items())
-CLAIM_WEIGHTS = tuple(
-    {
-        **dict.fromkeys(("joci_", "mpe_"), 0.0),
-        **dict.fromkeys(("synthetic_review", "monotone"), 0.3),
-        **dict.fromkeys(("help_", "conjnli"), 0.5),
-        **dict.fromkeys(("monli_", "fw_negation", "tenp_paragraph", "claim_adjunct"), 2.0),
-        **{"cad_": 1.2, "tenp_": 0.5, "mnli_": 0.8, "dnc_": 0.6},
-        **dict.fromkeys(("claim_turned", "claim_name"), 3.0),
-        **dict.fromkeys(("claim_number", "claim_word"), 2.5),
-        **dict.fromkeys(("claim_addition", "claim_kind"), 1.5),
-        **{"claim_roles": 0.6, "claim_paragraph": 0.8},
-        **dict.fromkeys((f"claim_{kind}" for kind in PASSAGE_KINDS), 0.0),
-    }.items()
-)
-PASSAGE_WEIGHTS = tuple(
-    {
-        **dict.fromkeys(("joci_", "mpe_"), 0.0),
-        **{"synthetic_review": 0.15, "monotone": 0.8, "conjnli": 0.4, "dnc_": 0.5},
-        **dict.fromkeys(("monli_", "fw_negation", "tenp_paragraph"), 2.0),
-        "tenp_": 0.5,
-        **dict.fromkeys(("claim_turned", "claim_exchanged"), 3.0),
-        **dict.fromkeys(("claim_name", "claim_number", "claim_word", "claim_adjunct"), 2.0),
-        **dict.fromkeys(("claim_said", "claim_misread", "claim_kind"), 1.5),
-        "claim_identity": 1.2,
-        **dict.fromkeys(("claim_replaced", "claim_reworded", "claim_among"), 0.8),
-        **dict.fromkeys(("claim_lexical", "claim_roles"), 0.7),
-        **dict.fromkeys(("claim_scrambled", "claim_unrelated", "claim_unsaid"), 0.5),
-        **{"claim_denied": 0.6, "claim_kept": 0.4},
-    }.items()
-)
+from claimscore.training.recipes import NLITrainingConfig
 
 #: The sets that the temperature is fitted on, and the length of the texts there.
 CALIBRATION_SETS = ("dev_snli", "dev_mnli_matched")
@@ -104,70 +66,8 @@ MAX_LENGTH = 512
 #: Padded tokens that are computed at a time in a step: bounds its memory.
 PIECE_TOKENS = 8192
 
-#: So many pairs about claims the threshold is fitted on, at most.
-THRESHOLD_PAIRS = 4000
-
 #: So many pairs are predicted at a time.
 PREDICTED = 64
-
-
-def phases(config: NLITrainingConfig) -> tuple[NLITrainingConfig, ...]:
-    """Return the phases that made the shipped adapter, scaled to ``config.samples``.
-
-    The first learns from the files alone. The second starts from it with rule-made pairs on
-    narrower and wider phrases, which the files hold too few of, while the learning rate falls
-    from half its peak to 0. The third, with ``human_claims``, trains every layer on longer texts
-    and pairs about claims beside fewer of the others; the fourth adds pairs about passages.
-    """
-    middle = config.out.with_name(f"{config.out.stem}.phase1.safetensors")
-    first = max(1, round(config.samples * FIRST_PHASE))
-    learn = replace(config, out=middle, samples=first, horizon=round(first * 1.875), cooldown=0.0)
-    settle = replace(
-        config,
-        start=middle,
-        samples=max(1, config.samples - first),
-        horizon=1,
-        cooldown=1.0,
-        warmup=0.03,
-        encoder_lr=config.encoder_lr / 2,
-        head_lr=config.head_lr / 2,
-        monotone_pairs=24_000,
-        seed=config.seed + 1,
-        source_weights=SECOND_WEIGHTS,
-    )
-    if not config.human_claims:
-        return learn, settle
-    settle = replace(settle, out=config.out.with_name(f"{config.out.stem}.phase2.safetensors"))
-    samples = max(1, round(config.samples * CLAIM_PHASE))
-    judge = replace(
-        config,
-        start=settle.out,
-        out=config.out.with_name(f"{config.out.stem}.phase3.safetensors"),
-        samples=samples,
-        horizon=round(samples * 260 / 131.2),
-        cooldown=0.35,
-        warmup=0.02,
-        encoder_lr=config.encoder_lr * 0.8,
-        head_lr=config.head_lr * 0.4,
-        frozen_layers=0,
-        max_length=512,
-        monotone_pairs=12_000,
-        seed=config.seed + 2,
-        source_weights=CLAIM_WEIGHTS,
-    )
-    samples = max(1, round(config.samples * PASSAGE_PHASE))
-    passages = replace(
-        judge,
-        start=judge.out,
-        out=config.out,
-        samples=samples,
-        horizon=round(samples * 460.8 / 160),
-        cooldown=0.4,
-        monotone_pairs=24_000,
-        seed=config.seed + 3,
-        source_weights=PASSAGE_WEIGHTS,
-    )
-    return *(replace(phase, human_claims=None) for phase in (learn, settle)), judge, passages
 
 
 @dataclass(frozen=True)
@@ -188,30 +88,27 @@ class NLITrainingResult:
 
     adapter: Path
     temperature: float
-    threshold: float | None
     dev: tuple[DevResult, ...]
 
 
 def train_nli(config: NLITrainingConfig, progress: OnTraining = silent) -> NLITrainingResult:
-    """Train in phases, fit the temperature and evaluate.
+    """Train, fit the temperature and evaluate.
 
     The sets are the ``dev_*.parquet`` in the data folders; where the calibration sets are not
     among them, the temperature stays 1. Called again after an interruption it goes on from the
-    last checkpoint. The first phase's adapter stays beside the result.
+    last checkpoint.
     """
-    for phase in phases(config):
-        train(phase, progress)
+    train(config, progress)
     folders = [path for path in config.data if path.is_dir()]
     files = sorted(file for path in folders for file in path.glob("dev_*.parquet"))
     calibration = [file for file in files if file.stem in CALIBRATION_SETS]
     temperature = calibrate(config.out, calibration, config.backbone) if calibration else 1.0
-    threshold = fit_threshold(config) if config.human_claims else None
     model, tokenizer = load_embedded_nli(config.backbone, adapter=config.out)
     results = []
     for file in files:
         logits, labels = predict_logits(model, tokenizer, read_pairs([file]))
         results.append(measure(file.stem, logits, labels))
-    return NLITrainingResult(config.out, temperature, threshold, tuple(results))
+    return NLITrainingResult(config.out, temperature, tuple(results))
 
 
 def train(config: NLITrainingConfig, progress: OnTraining = silent) -> Path:
@@ -222,7 +119,7 @@ def train(config: NLITrainingConfig, progress: OnTraining = silent) -> Path:
     configuration and data have made already is left as it is.
     """
     model, tokenizer = new_model(config)
-    examples = tokenize(training_pairs(config), tokenizer, config.max_length)
+    examples = tokenize(read_pairs(training_files(config.data)), tokenizer, config.max_length)
     identity = _identity(config, examples)
     if config.out.is_file() and read_adapter(config.out).metadata.get("identity") == identity:
         return config.out
@@ -294,17 +191,6 @@ def new_model(config: NLITrainingConfig) -> tuple[EmbeddedNLI, BertTokenizer]:
     for module in frozen:
         module.requires_grad_(False)
     return model, tokenizer
-
-
-def training_pairs(config: NLITrainingConfig) -> pl.DataFrame:
-    """Return the pairs of the training files and the rule-made ones that are asked for."""
-    pairs = read_pairs(training_files(config.data))
-    made = []
-    if config.monotone_pairs:
-        made.append(monotone_pairs(config.monotone_pairs, config.seed))
-    if config.human_claims:
-        made.append(claim_pairs(config.human_claims, pairs))
-    return pl.concat([pairs, *made])
 
 
 def _optimizer(model: EmbeddedNLI, config: NLITrainingConfig) -> torch.optim.AdamW:
@@ -387,31 +273,6 @@ def calibrate(adapter: Path, files: Sequence[Path], backbone: Path | None = None
     content = read_adapter(adapter)
     write_adapter(adapter, content.tensors, {**content.metadata, "temperature": repr(temperature)})
     return temperature
-
-
-def fit_threshold(config: NLITrainingConfig) -> float:
-    """Fit on the pairs about claims for development, write it into the adapter, return it.
-
-    It is the probability of entailment from which on a text carries a claim: that of the highest
-    balanced accuracy, to two digits, the middle one of several.
-    """
-    if config.human_claims is None:
-        raise ConfigError("a threshold is fitted on human claims")
-    known = read_pairs(training_files(config.data))
-    pairs = claim_pairs(config.human_claims, known, development=True)
-    pairs = pairs.sample(min(THRESHOLD_PAIRS, len(pairs)), seed=1)
-    model, tokenizer = load_embedded_nli(config.backbone, adapter=config.out)
-    logits, labels = predict_logits(model, tokenizer, pairs)
-    entailed = _probabilities(logits)[:, LABEL2ID["entailment"]]
-    holds = labels.numpy() == LABEL2ID["entailment"]
-    steps = [round(0.01 * step, 2) for step in range(1, 100)]
-    said = [entailed >= step for step in steps]
-    right = [(found[holds].mean() + (~found[~holds]).mean()) / 2 for found in said]
-    best = [step for step, share in zip(steps, right, strict=True) if share == max(right)]
-    threshold = best[len(best) // 2]
-    content = read_adapter(config.out)
-    write_adapter(config.out, content.tensors, {**content.metadata, "threshold": repr(threshold)})
-    return threshold
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:

@@ -17,15 +17,6 @@ from claimscore.option import argument, like, nested, option
 from claimscore.training.labelled_records import FirstHalf, TextColumns
 from claimscore.training.ls_candidates import NEGATIVES
 
-FIRST_WEIGHTS = (
-    ("joci_", 0.0),
-    ("mpe_", 0.0),
-    ("synthetic_review", 0.6),
-    ("help_", 2.0),
-    ("monli_", 3.0),
-    ("fw_negation", 2.0),
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class NLITrainingConfig:
@@ -35,10 +26,9 @@ class NLITrainingConfig:
     2.0 shows that source's pairs twice a pass, 0.5 every other pass; names are prefixes of the
     ``source`` column, the first match counts, others weigh 1, and 0 leaves a source out.
 
-    The learning rate falls slowly, as if to reach 0 at ``horizon`` samples, and over the last
-    ``cooldown`` share of ``samples`` straight to 0. ``start`` is an adapter to go on from: a second
-    phase of training. ``monotone_pairs`` of the rule-made kind (``training/monotone.py``) are added
-    to the data.
+    The learning rate falls slowly, as if to reach 0 at ``horizon`` times ``samples``, and over the
+    last ``cooldown`` share of them straight to 0. ``start`` is an adapter to go on from: the next
+    phase of a training, such as that of the shipped adapter (``scripts/judge/train.py``).
     """
 
     data: tuple[Path, ...] = option(
@@ -56,20 +46,13 @@ class NLITrainingConfig:
         None, kind="folder", panel="Models", help="Folder of all-MiniLM-L6-v2; default: embedded."
     )
     start: Path | None = None
-    monotone_pairs: int = 0
-    human_claims: Path | None = option(
-        None,
-        kind="folder",
-        panel="Essential",
-        help="Folder of FActScore, Factcheck-GPT and CaRB, for two phases on claims.",
-    )
     samples: int = option(
         282_000,
         name="pairs",
         panel="Training",
         help="Number of pairs to train on, repeats counted.",
     )
-    horizon: int = 360_000
+    horizon: float = 1.3
     seed: int = option(0, panel="Training", help="Seed of the training.")
     batch_size: int = 64
     max_length: int = 128
@@ -82,7 +65,7 @@ class NLITrainingConfig:
     frozen_layers: int = 1
     bf16: bool = True
     checkpoint_every: int = 500
-    source_weights: tuple[tuple[str, float], ...] = FIRST_WEIGHTS
+    source_weights: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         check_least(self, samples=1, batch_size=1, checkpoint_every=1, seed=0)
@@ -97,15 +80,14 @@ class NLITrainingConfig:
     @property
     def horizon_steps(self) -> int:
         """Number of steps that the slow part of the learning rate is laid out for."""
-        return max(self.steps, math.ceil(self.horizon / self.batch_size))
+        return max(self.steps, math.ceil(self.horizon * self.samples / self.batch_size))
 
     def recipe(self) -> dict[str, object]:
         """Return the settings that determine the result, without paths, for the adapter file."""
-        paths = {"data", "out", "backbone", "start", "human_claims", "checkpoint_every"}
+        paths = {"data", "out", "backbone", "start", "checkpoint_every"}
         settings = {
             name: value for name, value in dataclasses.asdict(self).items() if name not in paths
         }
-        settings["claim_pairs"] = self.human_claims is not None
         return settings | {"start_sha256": _sha256(self.start) if self.start else None}
 
 

@@ -83,7 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation.summac_grid": BASE  # it scores its tables by runs
     | {"blocks", "evaluation", "metrics", "runs", "pipeline"},
     "training": BASE
-    | {"text", "blocks", "baseline", "metrics", "stats", "records", "runs"}
+    | {"text", "blocks", "metrics", "stats", "records", "runs"}
     | {"pipeline.encoders", "pipeline.passes"},
     "console": {"__init__", "stats"},
     "console.evaluations": {"console", "evaluation", "evaluation.compare"},

@@ -1,17 +1,17 @@
 """Changes of a text by rule: the same said otherwise, something else said, and nothing said.
 
-Words that stand for each other are in ``text_changes.toml``. Where a change decides what follows,
+Words that stand for each other are in ``changes.toml``. Where a change decides what follows,
 what it makes has the label.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import random
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from claimscore.baseline import negate, paraphrase
@@ -19,8 +19,7 @@ from claimscore.baseline.lexicon import lexicon
 from claimscore.baseline.tree import Tree
 from claimscore.training.inconsistent import entity_edits, negation_edits, number_edits
 
-_FILE = importlib.resources.files(__package__).joinpath("text_changes.toml")
-_WORDS = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 ENTAILED, NEUTRAL, CONTRADICTED = "entailment", "neutral", "contradiction"
 NUMBER = re.compile(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?![\w])")

@@ -36,10 +36,9 @@ import polars as pl
 
 from claimscore.baseline import negate, paraphrase, parser
 from claimscore.baseline.tree import Tree
-from claimscore.errors import ConfigError
 from claimscore.text import content_words, split_sentences
 from claimscore.training.inconsistent import Edit, entity_edits, number_edits
-from claimscore.training.text_changes import (
+from scripts.judge.changes import (
     CONTRADICTED,
     ENTAILED,
     NEUTRAL,
@@ -123,10 +122,7 @@ def is_development(name: str) -> bool:
 def human_documents(folder: Path) -> list[Document]:
     """The documents of FActScore, Factcheck-GPT and CaRB, with people's claims."""
     names = ("factscore", "factcheck_gpt", "carb")
-    try:
-        tables = {name: pl.read_parquet(folder / f"{name}.parquet") for name in names}
-    except (pl.exceptions.PolarsError, OSError) as exc:
-        raise ConfigError(f"{folder} must hold {', '.join(names)} as Parquet: {exc}") from exc
+    tables = {name: pl.read_parquet(folder / f"{name}.parquet") for name in names}
     found: dict[tuple[str, str, str], Document] = {}
     for key, claims, table in (
         ("topic", "facts", tables["factscore"]),

@@ -12,10 +12,10 @@ stand in ``monotone.toml``.
 
 from __future__ import annotations
 
-import importlib.resources
 import random
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -25,8 +25,7 @@ SOURCE = "monotone_rule"
 #: Subjects that are written in lower case inside a sentence.
 _LOWERED = ("The teacher", "My neighbor", "She", "He", "They", "We")
 
-_FILE = importlib.resources.files(__package__).joinpath("monotone.toml")
-_WORDS = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 class PhraseChange(NamedTuple):

@@ -1,0 +1,166 @@
+"""Train the embedded judge in the four phases of its model card.
+
+    python -m scripts.judge.train --data NLI-FOLDER --human-claims FOLDER --out FILE
+
+The first phase learns from labelled pairs alone. The second starts from it with rule-made pairs on
+narrower and wider phrases, which the files hold too few of, while the learning rate falls from half
+its peak to 0. The third trains every layer on longer texts and pairs about claims, beside fewer of
+the others; the fourth adds pairs about passages. Made pairs and phases lie beside the result; run
+again after a stop, it goes on from the last checkpoint. ``--human-claims`` holds FActScore,
+Factcheck-GPT and CaRB as ``factscore``, ``factcheck_gpt`` and ``carb.parquet``, with the columns
+that ``pairs.human_documents`` reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from claimscore.console.training import print_training, training_display
+from claimscore.pipeline.encoders.embedded import load_embedded_nli, read_adapter, write_adapter
+from claimscore.training.nli_examples import LABEL2ID, read_pairs, training_files
+from claimscore.training.nli_training import predict_logits, train, train_nli
+from claimscore.training.recipes import NLITrainingConfig
+from scripts.judge.monotone import monotone_pairs
+from scripts.judge.pairs import PASSAGE_KINDS, claim_pairs
+
+THRESHOLD_PAIRS = 4000
+FIRST_WEIGHTS = {
+    **dict.fromkeys(("joci_", "mpe_"), 0.0),
+    **{"synthetic_review": 0.6, "help_": 2.0, "monli_": 3.0, "fw_negation": 2.0},
+}
+SECOND_WEIGHTS = FIRST_WEIGHTS | {"synthetic_review": 0.4, "help_": 1.5}
+CLAIM_WEIGHTS = {
+    **dict.fromkeys(("joci_", "mpe_"), 0.0),
+    **dict.fromkeys(("synthetic_review", "monotone"), 0.3),
+    **dict.fromkeys(("help_", "conjnli"), 0.5),
+    **dict.fromkeys(("monli_", "fw_negation", "tenp_paragraph", "claim_adjunct"), 2.0),
+    **{"cad_": 1.2, "tenp_": 0.5, "mnli_": 0.8, "dnc_": 0.6},
+    **dict.fromkeys(("claim_turned", "claim_name"), 3.0),
+    **dict.fromkeys(("claim_number", "claim_word"), 2.5),
+    **dict.fromkeys(("claim_addition", "claim_kind"), 1.5),
+    **{"claim_roles": 0.6, "claim_paragraph": 0.8},
+    **dict.fromkeys((f"claim_{kind}" for kind in PASSAGE_KINDS), 0.0),
+}
+PASSAGE_WEIGHTS = {
+    **dict.fromkeys(("joci_", "mpe_"), 0.0),
+    **{"synthetic_review": 0.15, "monotone": 0.8, "conjnli": 0.4, "dnc_": 0.5},
+    **dict.fromkeys(("monli_", "fw_negation", "tenp_paragraph"), 2.0),
+    "tenp_": 0.5,
+    **dict.fromkeys(("claim_turned", "claim_exchanged"), 3.0),
+    **dict.fromkeys(("claim_name", "claim_number", "claim_word", "claim_adjunct"), 2.0),
+    **dict.fromkeys(("claim_said", "claim_misread", "claim_kind"), 1.5),
+    "claim_identity": 1.2,
+    **dict.fromkeys(("claim_replaced", "claim_reworded", "claim_among"), 0.8),
+    **dict.fromkeys(("claim_lexical", "claim_roles"), 0.7),
+    **dict.fromkeys(("claim_scrambled", "claim_unrelated", "claim_unsaid"), 0.5),
+    **{"claim_denied": 0.6, "claim_kept": 0.4},
+}
+
+
+def phases(data: Path, human: Path, out: Path) -> list[NLITrainingConfig]:
+    """The four phases; the pairs that they learn from are written beside ``out``."""
+    known = read_pairs(training_files([data]))
+
+    def beside(name: str, pairs: pl.DataFrame) -> Path:
+        path = out.with_name(f"{out.stem}.{name}.parquet")
+        pairs.write_parquet(path)
+        return path
+
+    def monotone(count: int, seed: int) -> Path:
+        return beside(f"monotone{seed}", monotone_pairs(count, seed))
+
+    made = [out.with_name(f"{out.stem}.phase{k}.safetensors") for k in (1, 2, 3)]
+    claims = beside("claims", claim_pairs(human, known))
+    first = NLITrainingConfig(
+        data=(data,),
+        out=made[0],
+        samples=192_000,
+        horizon=1.875,
+        cooldown=0.0,
+        source_weights=tuple(FIRST_WEIGHTS.items()),
+    )
+    second = replace(
+        first,
+        data=(data, monotone(24_000, 1)),
+        out=made[1],
+        start=made[0],
+        samples=90_000,
+        horizon=1.0,
+        cooldown=1.0,
+        warmup=0.03,
+        encoder_lr=0.75e-4,
+        head_lr=0.5e-3,
+        seed=1,
+        source_weights=tuple(SECOND_WEIGHTS.items()),
+    )
+    third = NLITrainingConfig(
+        data=(data, monotone(12_000, 2), claims),
+        out=made[2],
+        start=made[1],
+        samples=131_200,
+        horizon=260 / 131.2,
+        cooldown=0.35,
+        warmup=0.02,
+        encoder_lr=1.2e-4,
+        head_lr=0.4e-3,
+        frozen_layers=0,
+        max_length=512,
+        seed=2,
+        source_weights=tuple(CLAIM_WEIGHTS.items()),
+    )
+    fourth = replace(
+        third,
+        data=(data, monotone(24_000, 3), claims),
+        out=out,
+        start=made[2],
+        samples=160_000,
+        horizon=2.88,
+        cooldown=0.4,
+        seed=3,
+        source_weights=tuple(PASSAGE_WEIGHTS.items()),
+    )
+    return [first, second, third, fourth]
+
+
+def fit_threshold(adapter: Path, pairs: pl.DataFrame) -> float:
+    """The probability of entailment from which on a text carries a claim, written to the adapter.
+
+    It is that of the highest balanced accuracy, to two digits, the middle one of several.
+    """
+    pairs = pairs.sample(min(THRESHOLD_PAIRS, len(pairs)), seed=1)
+    model, tokenizer = load_embedded_nli(adapter=adapter)
+    logits, labels = predict_logits(model, tokenizer, pairs)
+    entailed = logits.double().softmax(dim=-1).numpy()[:, LABEL2ID["entailment"]]
+    holds = labels.numpy() == LABEL2ID["entailment"]
+    steps = [round(0.01 * step, 2) for step in range(1, 100)]
+    said = [entailed >= step for step in steps]
+    right = [(found[holds].mean() + (~found[~holds]).mean()) / 2 for found in said]
+    best = [step for step, share in zip(steps, right, strict=True) if share == max(right)]
+    threshold = best[len(best) // 2]
+    content = read_adapter(adapter)
+    write_adapter(adapter, content.tensors, {**content.metadata, "threshold": repr(threshold)})
+    return threshold
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--data", type=Path, required=True)
+    options.add_argument("--human-claims", type=Path, required=True)
+    options.add_argument("--out", type=Path, required=True)
+    given = options.parse_args()
+    *earlier, last = phases(given.data, given.human_claims, given.out)
+    show = training_display(quiet=False)
+    for phase in earlier:
+        train(phase, show)
+    print_training(train_nli(last, show), as_json=False)
+    known = read_pairs(training_files([given.data]))
+    pairs = claim_pairs(given.human_claims, known, development=True)
+    print(f"threshold: {fit_threshold(given.out, pairs):.2f}")
+
+
+if __name__ == "__main__":
+    main()
