@@ -91,8 +91,9 @@ CLAIMS = Table(
 CLAIM_CHECKS = Table(
     "claim_checks",
     "What looks wrong about a claim, or about the claims of a sentence (`claim_index` is null). "
-    "`value` is a share (little_overlap, uncovered_words), the entailment (not_entailed), a number "
-    "of words (no_claims), the earlier claim (repeat) or the prompt's example (example_copy).",
+    "`value` is a share (little_overlap, uncovered_words), the entailment (not_entailed) or a "
+    "number of words (no_claims). Of repeat it is the earlier claim, of example_copy the prompt's "
+    "example.",
     {
         **_text("id side"),
         **_int32("sentence_index claim_index"),
@@ -134,8 +135,8 @@ FACTS = Table(
 
 NLI = Table(
     "nli",
-    "Probabilities of an NLI model for every claim of one side with every claim of the other, "
-    "in both directions; an index counts the side's claims.",
+    "Probabilities of an NLI model for every two claims of two sides, in both directions. An index "
+    "counts the side's claims.",
     {
         **_text("id premise_side"),
         **_int32("premise_index"),
@@ -164,9 +165,9 @@ TOKEN_SCORES = Table(
 
 BLOCK_NLI = Table(
     "block_nli",
-    "Probabilities of an NLI model for every block of one text (the premise) with every block "
-    "of another; a cut is a granularity of SummaC, with `_punkt` for that splitter and `_code` "
-    "where blocks are left out as in SummaC's code.",
+    "Probabilities of an NLI model for every block of one text with every block of another. A cut "
+    "is a granularity of SummaC, with `_punkt` for that splitter and `_code` where SummaC's code "
+    "leaves blocks out.",
     {
         **_text("id premise_side premise_cut"),
         **_int32("premise_index"),
@@ -184,7 +185,7 @@ SUPPORT = Table(
     "unmentioned. `claim_position` is the place of the claim among those of `side` in `claims` "
     "(`pl.int_range(pl.len()).over('id', 'side')`), `source_index` that of the text. "
     "`contradiction` is that of the evidence. `verifier` is nli (three labels), binary (two) or "
-    "llm, whose evidence is quoted, and null where the text does not have it.",
+    "llm, whose evidence is a quotation, or null.",
     {
         **_text("id side"),
         **_int32("claim_position"),
@@ -232,8 +233,8 @@ TEXT_SCORES = Table(
 LLM_ANSWERS = Table(
     "llm_answers",
     "Checked answers of tasks without a table of their own, as a JSON object. Of judge, "
-    "`question` is the dimension. Of questions and answers, `side` is the text that the "
-    "question was made from, and `index` its place among that side's questions.",
+    "`question` is the dimension. Of questions and answers, `side` is the text of the question, "
+    "and `index` its place among those of the side.",
     {
         **_text("id task side"),
         **_int32("index sample"),

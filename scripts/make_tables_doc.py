@@ -34,7 +34,7 @@ scores = pl.read_parquet("runs/hotels/scores.parquet")
 
 `records/` holds the input's columns, `id` first. Below, a column without a type is a String.
 
-## Columns that say what made a row
+## What made a row
 
 - **LLM columns**: {_columns(LLM_PROVENANCE)}: the key in the cache, and the model as the server
   reported it.
@@ -58,8 +58,8 @@ No check fails a record. `--units sentences` has no checks.
 """
 )
 MADE_BY = {
-    "[LLM columns](#columns-that-say-what-made-a-row)": LLM_PROVENANCE,
-    "[model columns](#columns-that-say-what-made-a-row)": MODEL_PROVENANCE,
+    "[LLM columns](#what-made-a-row)": LLM_PROVENANCE,
+    "[model columns](#what-made-a-row)": MODEL_PROVENANCE,
 }
 
 
@@ -71,7 +71,7 @@ def tables_doc() -> str:
         for link, made_by in MADE_BY.items():
             if list(columns.items())[-len(made_by) :] == list(made_by.items()):
                 columns = dict(list(columns.items())[: -len(made_by)])
-                end = f", and the {link}"
+                end = f", {link}"
         parts.append(f"\n## {table.name}\n\n{table.description}\n\nColumns: ")
         parts.append(f"{_columns(columns)}{end}.\n")
         if table is CLAIM_CHECKS:
