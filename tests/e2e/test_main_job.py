@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import polars as pl
 import pytest
 
@@ -162,11 +163,13 @@ class TestInterrupted:
     ) -> tuple[int, FakeServer, Path, Path]:
         """A run on a server, sent a signal when half of it was answered, then run to its end."""
         records = write_records(tmp_path / "records.jsonl", self.N)
-        half, n_sentences = threading.Event(), 6 * self.N
+        half, sent, n_sentences = threading.Event(), threading.Event(), 6 * self.N
 
         async def answer(body: Body) -> Completion:
             if server.n_requests >= n_sentences // 2:
                 half.set()
+            while half.is_set() and not sent.is_set():
+                await anyio.sleep(0.002)
             return await builtin_answer(body)
 
         out = tmp_path / "run"
@@ -176,6 +179,7 @@ class TestInterrupted:
             with killed_at_last(subprocess.Popen(command, stderr=subprocess.PIPE)) as process:
                 assert half.wait(timeout=60)
                 process.send_signal(how)
+                sent.set()
                 _, stderr = process.communicate(timeout=60)
             if how is signal.SIGINT:
                 assert b"run the same command to go on" in stderr

@@ -129,7 +129,16 @@ def test_workers_share_the_work_and_give_the_bytes_of_one(tmp_path: Path, load: 
     """Every chunk once, by a worker that is free; no byte of a score or of a row tells which."""
     load()
     alone = scored(tmp_path / "one")
-    loaded = load(lambda: time.sleep(0.002))
+    working: set[int] = set()
+    all_work = threading.Event()
+
+    def pause() -> None:
+        working.add(threading.get_ident())
+        if len(working) == 3:
+            all_work.set()
+        assert all_work.wait(60), "a worker has nothing to do"
+
+    loaded = load(pause)
     together = scored(tmp_path / "three", "cpu,cpu,cpu")
     assert together == alone
     assert nli_of(tmp_path / "three").equals(nli_of(tmp_path / "one"))
@@ -187,6 +196,9 @@ def test_requests_go_out_while_models_load_and_answers_come_while_models_work(
 
     async def answer(body: Body) -> Completion:
         asked.set()
+        with anyio.move_on_after(60):
+            while len(server.bodies) > 20 and not seen:
+                await anyio.sleep(0.002)
         return await builtin_answer(body)
 
     def load(*_: object) -> list[Worker]:
@@ -194,7 +206,7 @@ def test_requests_go_out_while_models_load_and_answers_come_while_models_work(
         return [Worker({"nli": Chunkwise(lambda: seen.append(len(server.bodies)))})]
 
     monkeypatch.setattr(model_stage, "load_workers", load)
-    with FakeServer(answer=answer, latency_s=0.02) as server:
+    with FakeServer(answer=answer) as server:
         llm = LLMConfig(model="openai:m", base_url=server.base_url, max_concurrency=4)
         config = RunConfig(str(records), tmp_path / "run", ("caspr",), llm=llm)
         result = run(dataclasses.replace(config, cache_dir=tmp_path / "cache", model_store=False))

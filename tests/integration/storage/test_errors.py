@@ -121,7 +121,7 @@ def test_ctrl_c_is_heard_while_a_store_is_waited_for() -> None:
         ):
             connection.recv(1)
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=20)
+            _, said = process.communicate(timeout=60)
     assert said.rstrip().endswith("KeyboardInterrupt")
 
 

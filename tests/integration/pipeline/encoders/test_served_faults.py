@@ -111,23 +111,28 @@ def test_an_outage_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     port = urlsplit(first.address).port
     assert port is not None
     ticks: list[int] = []
-    back = threading.Event()
+    missed, back = threading.Event(), threading.Event()
+
+    def on_batch(done: int) -> None:
+        ticks.append(done)
+        if ticks.count(0) >= 2 and caplog.records:
+            missed.set()
 
     def come_back() -> None:
-        time.sleep(1.3)
+        missed.wait(60)
         with serving(Tei(), port):
-            back.wait(20)
+            back.wait(60)
 
     thread = threading.Thread(target=come_back, daemon=True)
     thread.start()
     try:
         with caplog.at_level(logging.WARNING):
-            found = model.classify(PAIRS, on_batch=ticks.append)
+            found = model.classify(PAIRS, on_batch=on_batch)
     finally:
         back.set()
         thread.join()
     assert_right(found, PAIRS)
-    assert ticks.count(0) >= 2
+    assert missed.is_set()
     assert [record.message[:7] for record in caplog.records] == ["waiting"]
 
 
@@ -144,7 +149,7 @@ def test_an_outage_that_lasts_stops_the_run() -> None:
     began = time.monotonic()
     with pytest.raises(OutageError, match=r"max-outage-s 0\.3.*cannot be reached"):
         model.classify(PAIRS)
-    assert 0.3 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.3
 
 
 def test_another_model_at_the_address_is_noticed() -> None:
@@ -177,11 +182,11 @@ def test_a_stop_while_nothing_is_answered() -> None:
 
         with pytest.raises(StoppedEarly):
             model.classify(PAIRS, on_batch=stop)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 50
 
     with serving(Tei()) as server:
         model = classifier(server)
-        server.slow_s = 3.0
+        server.slow_s = 60.0
         stops_soon()
     stops_soon()
 

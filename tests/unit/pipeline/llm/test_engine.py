@@ -120,7 +120,7 @@ async def test_the_first_question_of_a_text_goes_ahead_and_holds_up_no_others() 
         await others.full.wait()
         assert sorted(r.messages[-1].content for r in provider.asked) == ["a1", "b1", "c1", "d1"]
         first.open.set()
-        with anyio.move_on_after(5):
+        with anyio.move_on_after(60):
             while len(provider.asked) < 8:  # an answer is kept by a thread
                 await anyio.sleep(0.001)
         sent = [request.messages[-1].content for request in provider.asked[4:]]

@@ -304,7 +304,7 @@ async def test_stop_lets_requests_in_flight_finish() -> None:
         await settle()
         assert errors == []
         gate.open.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await engine.runs_short()
     assert errors == ["interrupted"] * 2
     assert (len(provider.asked), len(cache.entries)) == (2, 2)
@@ -314,7 +314,7 @@ async def test_stop_wakes_those_who_sleep_and_wait() -> None:
     """Back-off, pause and slot: none of them is waited out."""
     provider = FakeProvider(down_between(1, 10**9, TransientError("x")))
     errors: list[str] = []
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with (
             Engine(
                 provider, MemoryCache(), max_concurrency=2, sleep=lambda _: anyio.sleep(3600)
@@ -357,7 +357,7 @@ async def test_a_fatal_error_wakes_all_calls(
         return await hanging(request)
 
     provider = FakeProvider(answer)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with make(provider, max_concurrency=2) as engine, anyio.create_task_group() as tasks:
 
             async def run(*texts: str) -> None:
@@ -392,7 +392,7 @@ async def test_after_a_fatal_error_answers_in_flight_are_kept() -> None:
 
 async def test_a_bug_in_the_provider_is_raised_as_itself() -> None:
     provider = FakeProvider(down_between(1, 10**9, KeyError("bug")))
-    with pytest.raises(KeyError, match="bug"), anyio.fail_after(1):
+    with pytest.raises(KeyError, match="bug"), anyio.fail_after(60):
         await asked(provider, *"abc")
 
 

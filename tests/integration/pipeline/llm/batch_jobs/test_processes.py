@@ -35,9 +35,9 @@ async def _ask(url: str, folder: Path) -> None:
         }
 
     def keep(answers: Mapping[str, Completion]) -> None:
-        with kept.open("a") as stream:
-            for key, answer in answers.items():
-                stream.write(json.dumps({"key": key, "answer": answer.to_json()}) + "\n")
+        lines = [json.dumps({"key": k, "answer": a.to_json()}) + "\n" for k, a in answers.items()]
+        with kept.open("ab", buffering=0) as stream:  # all or, after a kill, none
+            stream.write("".join(lines).encode())
 
     def find(keys: Iterable[str]) -> dict[str, Completion]:
         have = read()
@@ -87,8 +87,8 @@ def test_killed_processes_pay_nothing_twice(tmp_path: Path):
     """
     with FakeServer(answer=text_answer("fine"), batch_delay_s=None) as server:
         files = server._batches.files
-        kill_when(start(server, tmp_path), lambda: len(files) == 1)
-        kill_when(start(server, tmp_path), lambda: len(server.batches) == 2)
+        kill_when(start(server, tmp_path), lambda: len(files) >= 1)
+        kill_when(start(server, tmp_path), lambda: len(server.batches) >= 2)
         server.finish_batches()
         kept = tmp_path / "kept.jsonl"
         kill_when(start(server, tmp_path), lambda: kept.exists() and kept.stat().st_size > 0)

@@ -6,13 +6,11 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from claimscore.pipeline.llm.ratelimit.shared import BUSY_S
 from tests.unit.pipeline.llm.ratelimit.test_shared import BASE, Machine, lease
 
 
@@ -75,8 +73,6 @@ def test_a_killed_process_locks_nothing(machine: Machine):
         victim.send_signal(signal.SIGKILL)
         victim.wait()
     survivor = machine.process()
-    begun = time.perf_counter()
     first = lease(survivor)
     assert [lease(survivor) for _ in range(5)] == [first + n for n in range(1, 6)]
-    assert time.perf_counter() - begun < 5 * BUSY_S  # six waits would be more
-    assert (first % 1, machine.warnings) == (0, [])
+    assert (first % 1, machine.warnings) == (0, []), "nothing was waited for"
