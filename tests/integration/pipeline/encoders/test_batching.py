@@ -66,6 +66,18 @@ def test_batches_fill_the_budget_and_keep_within_it(
         assert batch.stop == len(lengths) or cost(more) > budget
 
 
+@given(st.lists(st.integers(20, 60), min_size=1, max_size=600))
+def test_level_batches_let_two_threads_end_together(lengths: list[int]) -> None:
+    lengths = sorted(lengths, reverse=True)
+    batches = list(plan_batches(lengths, 0, 1024, padded=False, level=True))
+    assert [row for b in batches for row in range(b.start, b.stop)] == list(range(len(lengths)))
+    tokens = [sum(lengths[batch.start : batch.stop]) for batch in batches]
+    assert tokens == [batch.tokens for batch in batches]
+    assert max(tokens) <= 1024
+    assert max(tokens) - min(tokens) <= 2 * 60
+    assert len(batches) % 4 == 0 or sum(lengths) < 5 * 256
+
+
 @given(LENGTHS.filter(bool), BUDGET, st.integers(200, 1000), st.integers(1, 3000))
 def test_a_smaller_device_computes_the_same_rows(
     lengths: list[int], budget: int, most_tokens: int, ahead: int
