@@ -6,9 +6,7 @@ first write loads diskcache, so a command whose answers are all stored does with
 
 from __future__ import annotations
 
-import bisect
 import contextlib
-import itertools
 import json
 import os
 import sqlite3
@@ -82,13 +80,13 @@ class NewRow(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """A row as it lies there. `is_ours`: a text key and bytes; else both may be anything."""
+    """A row as it lies there: `value` is None where it has not the form that claimscore writes,
+    `bought_at` 0 where it is no time."""
 
     rowid: int
     key: str
-    bought_at: object
-    value: object
-    is_ours: bool
+    bought_at: float
+    value: bytes | None
 
 
 class Database:
@@ -203,43 +201,30 @@ class Database:
 
 
 def _stored(
-    rowid: int, key: bytes | None, bought_at: object, value: object, is_ours: int | None
+    rowid: int, key: bytes | None, bought_at: object, value: Any, is_ours: int | None
 ) -> StoredRow:
     text = bytes(key or b"").decode("utf-8", "backslashreplace")
-    return StoredRow(rowid, text, bought_at, value, bool(is_ours))
+    time_s = bought_at if isinstance(bought_at, float) and bought_at > 0 else 0.0
+    return StoredRow(rowid, text, time_s, value if is_ours else None)
 
 
 def readable_rows(path: Path) -> Iterator[StoredRow]:
     """Every row that SQLite can still read of a damaged file, which is left as it is.
 
-    A row on a damaged page is stepped over, with the rows that can be reached only through it.
+    Table and index say which rows there are, from both ends up to the damage.
     """
-    statement = f"SELECT {_ROW} FROM Cache WHERE rowid >= ? ORDER BY rowid"
+    numbers: set[int] = set()
     with contextlib.closing(_connect_damaged(path)) as connection:
-
-        def is_readable(start: int) -> bool:
-            try:
-                row = connection.execute(f"{statement} LIMIT 1", (start,)).fetchone()
-            except sqlite3.DatabaseError:
-                return False
-            return row is None or row[0] >= start
-
-        start = 0
-        while start < 2**62:  # a damaged row may have any number
-            try:
-                for row in connection.execute(statement, (start,)):
-                    start = max(start, row[0] + 1)
-                    yield _stored(*row)
-                return
-            except sqlite3.DatabaseError:
-                # one by one, since a page has few rows; then farther and farther, and back
-                ahead = itertools.chain(range(1, STEP), (2**n for n in range(9, 62)))
-                reach = next((n for n in ahead if is_readable(start + n)), None)
-            if reach is None:
-                return
-            start += bisect.bisect_left(
-                range(reach), True, lo=(reach + 1) // 2, key=lambda n: is_readable(start + n)
-            )
+        for source in ("", "INDEXED BY Cache_key_raw"):
+            order = "key" if source else "rowid"
+            for direction in ("ASC", "DESC"):
+                statement = f"SELECT rowid FROM Cache {source} ORDER BY {order} {direction}"
+                with contextlib.suppress(sqlite3.DatabaseError):
+                    numbers.update(number for (number,) in connection.execute(statement))
+        for number in sorted(numbers):
+            with contextlib.suppress(sqlite3.DatabaseError):
+                found = connection.execute(f"SELECT {_ROW} FROM Cache WHERE rowid = ?", (number,))
+                yield from (_stored(*row) for row in found.fetchall())
 
 
 def counted(path: Path) -> int | None:

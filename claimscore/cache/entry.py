@@ -47,8 +47,8 @@ def decode_entry(key: str, data: bytes) -> Entry | None:
         return None
 
 
-def damage_of(key: str, data: bytes) -> str | None:
-    """Why `data` is no entry of `key`, for people; None where it is one.
+def checked_entry(key: str, data: bytes) -> Entry | str:
+    """The entry of `key`, or why `data` is none, for people.
 
     Stricter than `decode_entry`, for what others may have written: every field has its type.
     """
@@ -59,7 +59,7 @@ def damage_of(key: str, data: bytes) -> str | None:
     entry = decode_entry(key, data)
     if entry is None or not _is_sound(entry):
         return "its checksum is right, but it holds no answer"
-    return None
+    return entry
 
 
 def _is_sound(entry: Entry) -> bool:

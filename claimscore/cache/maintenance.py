@@ -7,14 +7,16 @@ thousand, and other processes may use the cache meanwhile.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from claimscore.cache.database import DATABASE, FORMAT, is_damage
-from claimscore.cache.store import DiskCache, damage_of_row
+from claimscore.cache.database import DATABASE, FORMAT, Database, is_damage
+from claimscore.cache.store import DiskCache, entry_of
 from claimscore.types import JSON
 
 
@@ -26,22 +28,102 @@ class DamagedEntry(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class Verification:
-    """The findings of `verify`; `problems` concern the database as a whole.
+class CacheDetails:
+    """The content of a cache.
 
-    `set_aside` is the damaged database where this or the opening replaced it;
-    `unrepaired` is whether anything is still as it was found.
+    `entries` counts all rows, the damaged among them; the other numbers are of sound ones.
+    `n_bytes` is what the answers take, `file_bytes` what the files take. Times are seconds
+    since 1970. `models` counts answers by the model that the server reported; `set_aside`
+    are the files that damage was moved to.
     """
 
     entries: int = 0
     damaged: int = 0
-    problems: list[str] = dataclasses.field(default_factory=list)
-    set_aside: Path | None = None
-    unrepaired: bool = False
+    rejected: int = 0
+    n_bytes: int = 0
+    file_bytes: int = 0
+    oldest: float | None = None
+    newest: float | None = None
+    models: Counter[str] = dataclasses.field(default_factory=Counter)
+    set_aside: list[str] = dataclasses.field(default_factory=list)
+
+    def add(
+        self, database: Database, on_damage: Callable[[DamagedEntry], None] = lambda _: None
+    ) -> None:
+        """Count the rows; each entry is hashed again."""
+        for row in itertools.chain.from_iterable(database.walk()):
+            self.entries += 1
+            entry = entry_of(row)
+            if isinstance(entry, str):
+                self.damaged += 1
+                on_damage(DamagedEntry(row.key, entry))
+                continue
+            self.rejected += entry.rejected is not None
+            self.models[entry.completion.model] += 1
+            self.n_bytes += len(row.value or b"")
+            if row.bought_at:
+                self.oldest = min(self.oldest or row.bought_at, row.bought_at)
+                self.newest = max(self.newest or row.bought_at, row.bought_at)
+
+    def to_json(self) -> JSON:
+        return {
+            "format": FORMAT,
+            "entries": self.entries,
+            "damaged": self.damaged,
+            "rejected": self.rejected,
+            "bytes": self.n_bytes,
+            "file_bytes": self.file_bytes,
+            "oldest": _iso(self.oldest),
+            "newest": _iso(self.newest),
+            "models": dict(self.models.most_common()),
+            "set_aside": self.set_aside,
+        }
+
+    def text(self) -> str:
+        """The same in lines for people."""
+        lines = [
+            f"{self.entries:,} answers, {self.rejected:,} of them refused by their check",
+            f"{megabytes(self.n_bytes)} of answers in {megabytes(self.file_bytes)} of files "
+            f"(format {FORMAT})",
+        ]
+        if self.oldest is not None:
+            lines.append(f"bought from {_iso(self.oldest)} to {_iso(self.newest)}")
+        lines += [f"{n:,} by {model}" for model, n in self.models.most_common()]
+        if self.damaged:
+            lines.append(f"{self.damaged:,} damaged answers; `claimscore cache verify` names them")
+        lines += [f"damage was moved to {name}" for name in self.set_aside]
+        return "\n".join(lines)
+
+
+def details(cache: DiskCache) -> CacheDetails:
+    """Numbers about all entries."""
+    found = CacheDetails(set_aside=cache.set_aside)
+    with cache.inspected() as database:
+        found.add(database)
+    found.file_bytes = sum(path.stat().st_size for path in cache.folder.glob("cache.db*"))
+    return found
+
+
+@dataclasses.dataclass(slots=True)
+class Verification:
+    """The findings of `verify`; `problems` concern the database as a whole.
+
+    `set_aside` is the damaged database where this or the opening replaced it.
+    """
+
+    entries: int
+    damaged: int
+    problems: list[str]
+    set_aside: Path | None
 
     @property
     def is_clean(self) -> bool:
         return not self.damaged and not self.problems
+
+    @property
+    def unrepaired(self) -> bool:
+        """Whether anything is still as it was found."""
+        return not self.is_clean and self.set_aside is None
 
     def to_json(self) -> JSON:
         return {
@@ -74,16 +156,11 @@ def verify(
     With `repair`, a database with any damage is set aside as it is, and a new one takes over its
     sound entries; the others are bought again where they are needed.
     """
-    found = Verification(problems=list(cache.recoveries))
+    found = CacheDetails()
     damage: list[str] = []
     with cache.inspected() as database:
         try:
-            for rows in database.walk():
-                for row in rows:
-                    found.entries += 1
-                    if (reason := damage_of_row(row)) is not None:
-                        found.damaged += 1
-                        on_damage(DamagedEntry(row.key, reason))
+            found.add(database, on_damage)
             answers = database.select("PRAGMA integrity_check(10)")
             lines = [line for (answer,) in answers for line in str(answer).splitlines()]
             damage += [line for line in lines if line != "ok" and not line.startswith("***")]
@@ -91,14 +168,11 @@ def verify(
             if not is_damage(exc, cache.folder / DATABASE):
                 raise
             damage.append(str(exc))
-    found.problems += damage
+    problems = [*cache.recoveries, *damage]
     if repair and (damage or found.damaged):
         cache.recover("; ".join(damage) or f"{found.damaged:,} damaged entries")
-    else:
-        found.unrepaired = bool(damage or found.damaged)
-    if cache.recoveries:
-        found.set_aside = cache.folder / cache.set_aside[-1]
-    return found
+    set_aside = cache.folder / cache.set_aside[-1] if cache.recoveries else None
+    return Verification(found.entries, found.damaged, problems, set_aside)
 
 
 class Pruned(NamedTuple):
@@ -124,88 +198,8 @@ def prune(
     with cache.inspected() as database:
         for rows in database.walk(before, remove=not dry_run):
             entries += len(rows)
-            n_bytes += sum(len(row.value) for row in rows if isinstance(row.value, bytes))
+            n_bytes += sum(len(row.value or b"") for row in rows)
     return Pruned(entries, n_bytes)
-
-
-_DETAILS = """
-    SELECT CAST(json_extract(entry, '$.completion.model') AS BLOB), COUNT(*),
-           SUM(json_type(entry, '$.rejected') IS NOT 'null'), SUM(n_bytes),
-           MIN(bought_at), MAX(bought_at)
-    FROM (
-        SELECT CASE WHEN json_valid(text) THEN json_extract(text, '$.entry') END AS entry,
-               n_bytes, bought_at
-        FROM (
-            SELECT CAST(value AS TEXT) AS text, length(value) AS n_bytes,
-                   coalesce(tag, store_time) AS bought_at
-            FROM Cache
-        )
-    )
-    GROUP BY 1 ORDER BY 2 DESC, 1
-"""
-
-
-@dataclasses.dataclass(slots=True)
-class CacheDetails:
-    """The content of a cache, as its rows say; whether they are sound is `verify`'s to find out.
-
-    `n_bytes` is what the answers take, `file_bytes` what the files take. Times are seconds
-    since 1970. `models` counts answers by the model that the server reported; `set_aside`
-    are the files that damage was moved to.
-    """
-
-    entries: int = 0
-    rejected: int = 0
-    n_bytes: int = 0
-    file_bytes: int = 0
-    oldest: float | None = None
-    newest: float | None = None
-    models: dict[str, int] = dataclasses.field(default_factory=dict)
-    set_aside: list[str] = dataclasses.field(default_factory=list)
-
-    def to_json(self) -> JSON:
-        return {
-            "format": FORMAT,
-            "entries": self.entries,
-            "rejected": self.rejected,
-            "bytes": self.n_bytes,
-            "file_bytes": self.file_bytes,
-            "oldest": _iso(self.oldest),
-            "newest": _iso(self.newest),
-            "models": self.models,
-            "set_aside": self.set_aside,
-        }
-
-    def text(self) -> str:
-        """The same in lines for people."""
-        lines = [
-            f"{self.entries:,} answers, {self.rejected:,} of them refused by their check",
-            f"{megabytes(self.n_bytes)} of answers in {megabytes(self.file_bytes)} of files "
-            f"(format {FORMAT})",
-        ]
-        if self.oldest is not None:
-            lines.append(f"bought from {_iso(self.oldest)} to {_iso(self.newest)}")
-        lines += [f"{n:,} by {model}" for model, n in self.models.items()]
-        lines += [f"damage was moved to {name}" for name in self.set_aside]
-        return "\n".join(lines)
-
-
-def details(cache: DiskCache) -> CacheDetails:
-    """Numbers about all entries, summed up by SQLite."""
-    with cache.inspected() as database:
-        models = database.select(_DETAILS)
-    times = [time_s for *_, oldest, newest in models for time_s in (oldest, newest)]
-    known = [time_s for time_s in times if isinstance(time_s, float)]
-    return CacheDetails(
-        entries=sum(model[1] for model in models),
-        rejected=sum(model[2] for model in models),
-        n_bytes=sum(model[3] or 0 for model in models),
-        file_bytes=sum(path.stat().st_size for path in cache.folder.glob("cache.db*")),
-        oldest=min(known, default=None),
-        newest=max(known, default=None),
-        models={(name or b"?").decode("utf-8", "backslashreplace"): n for name, n, *_ in models},
-        set_aside=cache.set_aside,
-    )
 
 
 def megabytes(n_bytes: int) -> str:

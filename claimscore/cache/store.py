@@ -6,8 +6,8 @@ import contextlib
 import errno
 import itertools
 import os
+import shutil
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +25,7 @@ from claimscore.cache.database import (
     readable_rows,
     sqlite_code,
 )
-from claimscore.cache.entry import Entry, damage_of, decode_entry, encode_entry
+from claimscore.cache.entry import Entry, checked_entry, decode_entry, encode_entry
 from claimscore.cache.in_flight_locks import InFlightLocks
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.file_lock import FileLock
@@ -34,9 +34,6 @@ T = TypeVar("T")
 
 _BUSY_TIMEOUT_S = 60.0
 
-#: How often work is done on a database before the cache gives up: damage may come again.
-_TRIES = 3
-
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -44,10 +41,10 @@ class DiskCache:
     """A folder that several processes may share; nothing is ever evicted.
 
     A kill at any moment loses nothing that `put_many` returned for (SQLite's WAL); a power cut may
-    lose the last commits, never earlier ones. A damaged database is set aside, at opening or in
-    use, and a new one takes over the rows that SQLite can still read (`recoveries` and `notices`
-    say so; `on_notice` hears of it at once, in the thread where it happens). A folder that cannot
-    be written is refused.
+    lose the last commits, never earlier ones. Damage that is met in use is noted and raises
+    `StoppedEarly`. A damaged database is set aside at the next opening, and a new one takes over
+    the rows that SQLite can still read (`notices` say so; `on_notice` hears of it at once). A
+    folder that cannot be written is refused.
     """
 
     def __init__(
@@ -64,7 +61,7 @@ class DiskCache:
         self._busy_timeout_s = busy_timeout_s
         self._has_told_damage = False
         self._path = folder.absolute() / DATABASE
-        self._replacing = threading.Lock()
+        self._copy = self._path.with_name(f"{DATABASE}.new") / DATABASE
         with self._explained():
             self._database = self._open()
         self._in_flight = InFlightLocks(self._path.with_name(f"{DATABASE}.in-flight"))
@@ -104,6 +101,26 @@ class DiskCache:
         self._in_flight.close()
         self._database.close()
 
+    def _use(self, work: Callable[[Database], T]) -> T:
+        """The result of `work`. `StoppedEarly` where the file is damaged, or is not there any more
+        after it, so that `work` was in vain."""
+        try:
+            found = work(self._database)
+        except (OSError, sqlite3.Error) as exc:
+            if not is_damage(exc, self._path):
+                raise self._translate_error(exc, StoppedEarly) from exc
+            self._note_damage(exc)
+            raise StoppedEarly(
+                f"{self.folder}: the cache is damaged ({exc}); run the same command again, which "
+                "first saves the answers that can be read"
+            ) from exc
+        if not self._database.is_current():
+            raise StoppedEarly(
+                f"{self.folder}: the cache was removed or replaced while this process used it; "
+                "run the same command again"
+            )
+        return found
+
     # -- for maintenance
 
     @property
@@ -120,45 +137,19 @@ class DiskCache:
 
     def recover(self, why: str) -> None:
         """Set the database aside and take over the rows that SQLite can read."""
+        self._note_damage(why)
+        self._database.close()
         with self._explained():
-            self._replace(self._database, why)
+            self._database = self._open()
 
-    # -- one database after the other
+    # -- opening
 
-    def _use(self, work: Callable[[Database], T]) -> T:
-        """The result of `work` on the database that is in place after it.
+    def _open(self) -> Database:
+        """The database in the folder: made if there is none, replaced if it is damaged.
 
-        A database that was set aside meanwhile may have taken rows in vain: `work` is done again.
+        The lock file has a line once the database is made, so an empty one is damage. Further lines
+        say which damage was met: a killed recovery is done again.
         """
-        for n_left in reversed(range(_TRIES)):
-            database, why = self._database, None
-            try:
-                found = work(database)
-                if database.is_current():
-                    return found
-            except (OSError, sqlite3.Error) as exc:
-                if n_left == 0 or not is_damage(exc, self._path):
-                    raise self._translate_error(exc, StoppedEarly) from exc
-                # other errors may be bugs of ours: opening looks at the file by itself
-                certain = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY)
-                why = str(exc) if sqlite_code(exc) in certain else None
-            with self._explained():
-                self._replace(database, why)
-        raise StoppedEarly(f"{self.folder}: the cache is replaced again and again; look into it")
-
-    def _replace(self, database: Database, why: str | None) -> None:
-        """Open the database that is in place now, after setting a damaged one aside.
-
-        Of all threads and processes that meet the damage one does this; the others wait.
-        """
-        with self._replacing:
-            if self._database is not database:
-                return
-            self._database = self._open(database, why)
-            database.close()
-
-    def _open(self, damaged: Database | None = None, why: str | None = None) -> Database:
-        """The database in the folder: made if there is none, replaced if it is damaged."""
         if self._path.exists() and not can_write(self._path):
             raise ConfigError(
                 f"{self.folder}: the cache cannot be written; make folder and files writable for "
@@ -166,32 +157,28 @@ class DiskCache:
             )
         _make_private(self.folder)
         with self._only_process() as lock:
-            was_used = os.fstat(lock.descriptor).st_size > 0
-            if why is None and was_used and self._path.exists() and not self._path.stat().st_size:
+            was_used, *damage = os.pread(lock.descriptor, 4096, 0).splitlines() or [b""]
+            why = damage[0].decode() if damage else ""
+            if was_used and self._path.exists() and not self._path.stat().st_size:
                 why = "the file was emptied"
-            elif damaged is not None and not damaged.is_current():
-                why = None  # another process was faster
             try:
-                if why is not None:
+                if why and (self._path.exists() or self._copy.exists()):
                     raise sqlite3.DatabaseError(why)
-                database = self._open_whole()
+                _create(self._path)
+                database = Database(self._path, self._busy_timeout_s)
             except sqlite3.Error as exc:
                 if not is_damage(exc, self._path):
                     raise
-                self._set_aside()
-                database = self._open_whole(str(exc))
-            if not was_used:
-                os.write(lock.descriptor, b"1\n")  # from now on an empty database is damage
+                os.pwrite(lock.descriptor, _note(exc), 0)
+                database = self._recovered(str(exc))
+            os.ftruncate(lock.descriptor, 0)
+            os.pwrite(lock.descriptor, b"1\n", 0)
             return database
 
     @contextlib.contextmanager
     def _only_process(self) -> Iterator[FileLock]:
         """No other process opens or replaces the database meanwhile."""
-        lock = FileLock.take(
-            self._path.with_name(f"{DATABASE}.lock"),
-            patience_s=self._busy_timeout_s,
-            required=False,
-        )
+        lock = FileLock.take(self._lock_file, patience_s=self._busy_timeout_s, required=False)
         if lock is None:
             raise StoppedEarly(
                 f"{self.folder}: another process has been replacing the cache for "
@@ -200,76 +187,59 @@ class DiskCache:
         with lock:
             yield lock
 
-    # -- recovery: a killed one is finished when the cache is opened next
-
     @property
-    def _quarantine(self) -> Path:
-        """A damaged database whose rows are not taken over yet."""
-        return self._path.with_name(f"{DATABASE}.recovering")
+    def _lock_file(self) -> Path:
+        return self._path.with_name(f"{DATABASE}.lock")
 
-    def _set_aside(self) -> None:
-        """First the database, then its log: a log without a database waits for this."""
-        if self._quarantine.exists():  # then the database is the broken beginning of its copy
-            _log(self._path).unlink(missing_ok=True)
-            self._path.unlink()
-        else:
-            self._path.replace(self._quarantine)
-        self._set_log_aside()
+    def _note_damage(self, why: object) -> None:
+        """Let the next opening set the database aside."""
+        with self._explained(), self._lock_file.open("r+b") as stream:
+            stream.write(_note(why))
 
-    def _set_log_aside(self) -> None:
-        _move(_log(self._path), _log(self._quarantine))
+    def _recovered(self, why: str) -> Database:
+        """A new database with the sound rows of the damaged one, which is set aside."""
+        if self._path.exists():  # else this one was killed below
+            shutil.rmtree(self._copy.parent, ignore_errors=True)
+            self._copy.parent.mkdir(mode=0o700)
+            self._fill_copy()
+            numbers = (self._path.with_name(f"{DATABASE}.damaged-{n}") for n in itertools.count(1))
+            self._path.replace(next(path for path in numbers if not path.exists()))
+        aside = self._path.with_name(self.set_aside[-1])
+        _move(_log(self._path), _log(aside))
         self._path.with_name(f"{DATABASE}-shm").unlink(missing_ok=True)  # an index of the log
+        _move(self._copy, self._path)
+        shutil.rmtree(self._copy.parent, ignore_errors=True)
         sync_folder(self.folder)
-
-    def _open_whole(self, why: str = "a recovery was interrupted") -> Database:
-        """The database with the rows of one that was set aside, if there is one."""
-        damaged = self._quarantine
-        if damaged.exists() and not self._path.exists():
-            self._set_log_aside()
-        _create(self._path)
         database = Database(self._path, self._busy_timeout_s)
-        if damaged.exists():
-            try:
-                self._take_over(database, why)
-            except BaseException:
-                database.close()
-                raise
+        self._tell_recovery(why, aside, database)
         return database
 
-    def _take_over(self, database: Database, why: str) -> None:
-        """Keep the sound rows of the database in quarantine, and say what became of it."""
-        damaged = self._quarantine
-        n_before, n_taken = counted(damaged), 0
-        rows = (
-            NewRow(row.key, row.value, time_s(row.bought_at))
-            for row in readable_rows(damaged)
-            if type(row.value) is bytes and damage_of_row(row) is None
-        )
-        while some := list(itertools.islice(rows, STEP)):
-            database.put(some)
-            n_taken += len(some)
-        aside = next(
-            path
-            for number in itertools.count(1)
-            if not (path := self._path.with_name(f"{DATABASE}.damaged-{number}")).exists()
-        )
-        damaged.with_name(f"{damaged.name}-shm").unlink(missing_ok=True)
-        _move(_log(damaged), _log(aside))
-        damaged.rename(aside)
-        sync_folder(self.folder)
-        if n_before is None:
-            losses = "how many are lost is not known"
-        else:
-            n_lost = max(0, n_before - n_taken)
+    def _fill_copy(self) -> None:
+        _create(self._copy)
+        with contextlib.closing(Database(self._copy, self._busy_timeout_s)) as copy:
+            rows = (
+                NewRow(row.key, row.value, row.bought_at)
+                for row in readable_rows(self._path)
+                if row.value is not None and isinstance(entry_of(row), Entry)
+            )
+            while some := list(itertools.islice(rows, STEP)):
+                copy.put(some)
+            copy.select("PRAGMA wal_checkpoint(TRUNCATE)")  # all of it is in the one file
+
+    # -- words
+
+    def _tell_recovery(self, why: str, aside: Path, database: Database) -> None:
+        n_before, ((n_saved,),) = counted(aside), database.select("SELECT COUNT(*) FROM Cache")
+        losses = "how many are lost is not known"
+        if n_before is not None:
+            n_lost = max(0, n_before - n_saved)
             losses = f"about {n_lost:,} are lost" if n_lost else "none is known to be lost"
         notice = (
             f"{self.folder}: the cache was damaged ({why}) and is set aside as {aside.name}; "
-            f"{n_taken:,} answers were saved, {losses}; what is missing is asked again"
+            f"{n_saved:,} answers were saved, {losses}; what is missing is asked again"
         )
         self.recoveries.append(notice)
         self._notice(notice)
-
-    # -- words
 
     def _notice(self, text: str) -> None:
         self.notices.append(text)
@@ -316,16 +286,13 @@ class DiskCache:
         )
 
 
-def damage_of_row(row: StoredRow) -> str | None:
-    """Why a row holds no answer, for people; None where it holds one."""
-    if not (row.is_ours and type(row.value) is bytes):
-        return "it is not in the form that claimscore writes"
-    return damage_of(row.key, row.value)
+def entry_of(row: StoredRow) -> Entry | str:
+    """The answer of a row, or why it holds none, for people."""
+    return checked_entry(row.key, row.value or b"")
 
 
-def time_s(stored: object) -> float:
-    """A time of purchase; 0 where it is none."""
-    return stored if isinstance(stored, float) and stored > 0 else 0.0
+def _note(why: object) -> bytes:
+    return b"1\n" + " ".join(str(why).split()).encode("ascii", "replace") + b"\n"
 
 
 def _log(database: Path) -> Path:

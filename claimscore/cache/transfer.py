@@ -1,13 +1,11 @@
 """The paid answers of a cache as one file for a colleague, and back.
 
-JSON lines, gzipped where the name ends in `.gz`: every language reads them, a stream of any
-length takes the memory of one line, and a file that was cut off still gives all lines before
-the cut. (A SQLite file would be larger, and one from elsewhere is a program that SQLite
-runs: triggers, views.) The first line says what the file is; each further one is a key, the
-time of the purchase and the entry with its checksum, byte for byte as it is stored; the last
-one says how many there are. Requests are not stored, so neither is there any in the file:
-that an answer belongs to its key is the word of the file's maker. No path and no secret is in
-it.
+JSON lines, gzipped where the name ends in `.gz`: every language reads them, and a stream of any
+length takes the memory of one line. (A SQLite file from elsewhere is a program that SQLite runs:
+triggers, views.) The first line says what the file is; each further one is a key, the time of the
+purchase and the entry with its checksum, byte for byte as it is stored; the last one says how many
+there are. Requests are not stored, so neither is there any in the file: that an answer belongs to
+its key is the word of the file's maker. No path and no secret is in it.
 """
 
 from __future__ import annotations
@@ -19,14 +17,14 @@ import json
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 from claimscore.cache.database import STEP, NewRow, StoredRow
-from claimscore.cache.entry import damage_of
-from claimscore.cache.store import DiskCache, damage_of_row, time_s
+from claimscore.cache.entry import checked_entry
+from claimscore.cache.store import DiskCache, entry_of
 from claimscore.errors import ConfigError
 from claimscore.storage import LocalStorage, Storage, is_remote, open_file
 from claimscore.types import JSON
@@ -57,29 +55,13 @@ class Exported(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """The outcome of a file's lines; `cut_off` where its end is missing."""
+    """Answers that are new here, and those that were here."""
 
     added: int
     already_there: int
-    refused: int
-    cut_off: bool
-
-    @property
-    def is_whole(self) -> bool:
-        return not self.refused and not self.cut_off
 
     def text(self) -> str:
-        parts = [f"{self.added:,} answers added", f"{self.already_there:,} were there already"]
-        parts += [f"{self.refused:,} damaged lines refused"] if self.refused else []
-        parts += ["the end of the file is missing"] if self.cut_off else []
-        return ", ".join(parts)
-
-
-class RefusedLine(NamedTuple):
-    """A line that is not what was exported."""
-
-    number: int
-    reason: str
+        return f"{self.added:,} answers added, {self.already_there:,} were there already"
 
 
 # -- out
@@ -102,11 +84,11 @@ def export_answers(cache: DiskCache, target: Path | str) -> Exported:
     ):
         stream.write(_json_line({"claimscore": _KIND, "version": FILE_VERSION}))
         for row in itertools.chain.from_iterable(database.walk()):
-            if damage_of_row(row) is None:
+            if isinstance(entry_of(row), str):
+                damaged += 1
+            else:
                 stream.write(_exported_line(row))
                 entries += 1
-            else:
-                damaged += 1
         stream.write(_json_line({"entries": entries}))
     return Exported(entries, damaged)
 
@@ -135,9 +117,8 @@ def _packed(path: Path, name: str) -> Iterator[IO[bytes]]:
 
 
 def _exported_line(row: StoredRow) -> bytes:
-    assert isinstance(row.value, bytes)
-    stored = repr(time_s(row.bought_at)).encode()
-    return b'{"key":"%b","stored":%b,"value":%b}\n' % (row.key.encode(), stored, row.value)
+    stored = repr(row.bought_at).encode()
+    return b'{"key":"%b","stored":%b,"value":%b}\n' % (row.key.encode(), stored, row.value or b"")
 
 
 def _json_line(value: JSON) -> bytes:
@@ -147,15 +128,13 @@ def _json_line(value: JSON) -> bytes:
 # -- in
 
 
-def import_answers(
-    cache: DiskCache, source: Path | str, on_refused: Callable[[RefusedLine], None] = lambda _: None
-) -> Imported:
+def import_answers(cache: DiskCache, source: Path | str) -> Imported:
     """Add a file's answers; those that are there already stay as they are.
 
-    Lines that are damaged are refused. Doing it twice adds nothing more.
+    `ConfigError` at a line that is not what was exported, or where lines are missing: the answers
+    before it are added. Doing it twice adds nothing more.
     """
-    added = there = n_refused = 0
-    cut_off, now = True, time.time()
+    added = there = 0
     rows: dict[str, NewRow] = {}
 
     def keep() -> None:
@@ -167,22 +146,25 @@ def import_answers(
         rows.clear()
 
     with _opened(source) as packed, _unpacked(packed) as stream:
-        lines = _lines(stream)
+        lines, now = _lines(stream), time.time()
         _check_header(next(lines, b""), source)
-        for n_before, line in enumerate(lines):
-            if (end := _END.fullmatch(line)) is not None:
-                cut_off = int(end[1]) != n_before
-                break
+        number, end, why = 1, None, "what follows is missing"
+        for number, line in enumerate(lines, start=2):  # noqa: B007 - it is used after the loop
             row = _row(line, now)
-            if isinstance(row, NewRow):
-                rows[row.key] = row
-            else:
-                n_refused += 1
-                on_refused(RefusedLine(n_before + 2, row))  # the header is line 1
+            if isinstance(row, str):
+                end = _END.fullmatch(line)
+                why = "lines before it are missing" if end else row
+                break
+            rows[row.key] = row
             if len(rows) == STEP:
                 keep()
         keep()
-    return Imported(added, there, n_refused, cut_off)
+    if end is None or int(end[1]) != number - 2:
+        raise ConfigError(
+            f"{source}, line {number}: {why}; the answers before it are here now ({added:,} new); "
+            "export the file again, or take that line out for the rest"
+        )
+    return Imported(added, there)
 
 
 def _opened(source: Path | str) -> BufferedReader:
@@ -231,4 +213,5 @@ def _row(line: bytes, now: float) -> NewRow | str:
     if match is None:
         return "it is not in the form that claimscore writes"
     key, value = match[1].decode(), match[3]
-    return damage_of(key, value) or NewRow(key, value, min(float(match[2]), now))
+    entry = checked_entry(key, value)
+    return entry if isinstance(entry, str) else NewRow(key, value, min(float(match[2]), now))

@@ -27,7 +27,6 @@ from claimscore.errors import ConfigError
 if TYPE_CHECKING:
     from claimscore.cache.maintenance import DamagedEntry
     from claimscore.cache.store import DiskCache
-    from claimscore.cache.transfer import RefusedLine
 
 
 @click.group(cls=Group)
@@ -162,18 +161,14 @@ def cache_export(file: Path | str, cache_dir: Path | None, as_json: bool) -> int
 @click.argument("file", type=FileOrAddress(exists=True), help="File or address to read.")
 @_cache_dir_option
 @json_option
-def cache_import(file: Path | str, cache_dir: Path | None, as_json: bool) -> int:
+def cache_import(file: Path | str, cache_dir: Path | None, as_json: bool) -> None:
     """Add the answers of an exported file; answers that are here already stay.
 
-    Damaged lines are refused. Import only files from people you trust: whether an answer belongs to
-    its question cannot be checked.
+    A damaged line ends the import. Import only files from people you trust: whether an answer
+    belongs to its question cannot be checked.
     """
     from claimscore.cache.transfer import import_answers
 
-    def show(line: RefusedLine) -> None:
-        print(f"claimscore: {file}: line {line.number} refused: {line.reason}", file=sys.stderr)
-
     with _opened_cache(cache_dir, new=True) as store:
-        found = import_answers(store, file, on_refused=show)
+        found = import_answers(store, file)
     _tell(as_json, {"file": str(file), **found._asdict()}, f"{file}: {found.text()}")
-    return EXIT_OK if found.is_whole else EXIT_FAILED_RECORDS

@@ -86,7 +86,8 @@ def test_a_file_that_others_hold_locked_stops_the_run(tmp_path: Path):
 
 
 CUT_OFF = """
-import os, pathlib, sys
+import contextlib, os, pathlib, sys
+from claimscore.errors import StoppedEarly
 from tests.support.cache_samples import *
 folder = pathlib.Path(sys.argv[1])
 filled(folder, 300)
@@ -95,6 +96,10 @@ with opened(folder) as cache:
     cache.get_many(list(entries(300)))
     os.truncate(folder / "cache.db", 20 * 4096)
     cache._use(lambda database: database.select("PRAGMA shrink_memory"))
+    with contextlib.suppress(StoppedEarly):
+        cache.get_many(list(entries(300)))
+        raise AssertionError("the damage was not met")
+with opened(folder) as cache:
     print(len(cache.get_many(list(entries(300)))), len(cache.notices))
 """
 

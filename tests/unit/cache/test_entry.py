@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.cache.entry import Entry, damage_of, decode_entry, encode_entry, framed
+from claimscore.cache.entry import Entry, checked_entry, decode_entry, encode_entry, framed
 from claimscore.cache.key import canonical_json
 from claimscore.types import Completion, TokenLogprob, Usage
 
@@ -40,7 +40,7 @@ def test_what_was_encoded_is_decoded(key: str, entry: Entry):
     key = key.encode("utf-8", "replace").decode()
     data = encode_entry(key, entry)
     assert decode_entry(key, data) == entry
-    assert damage_of(key, data) is None
+    assert checked_entry(key, data) == entry
 
 
 def test_the_stored_form_is_fixed():
@@ -59,7 +59,7 @@ def test_one_changed_byte_is_noticed(change: int):
         data = bytearray(intact)
         data[position] ^= change
         assert decode_entry("key", bytes(data)) is None, position
-        assert damage_of("key", bytes(data)) is not None
+        assert isinstance(checked_entry("key", bytes(data)), str)
 
 
 GOOD = ENTRY.to_json()
@@ -80,7 +80,7 @@ GOOD = ENTRY.to_json()
 )
 def test_a_right_checksum_over_something_else_is_no_answer(body: bytes):
     assert decode_entry("key", framed("key", body)) is None
-    assert "holds no answer" in str(damage_of("key", framed("key", body)))
+    assert "holds no answer" in str(checked_entry("key", framed("key", body)))
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_fields_of_another_type_are_damage(change: dict[str, object]):
     completion = {**GOOD["completion"], **change}
     completion["usage"] = GOOD["completion"]["usage"] | completion["usage"]
     body = canonical_json({**GOOD, "completion": completion})
-    assert "holds no answer" in str(damage_of("key", framed("key", body)))
+    assert "holds no answer" in str(checked_entry("key", framed("key", body)))

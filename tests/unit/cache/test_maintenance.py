@@ -54,7 +54,6 @@ def test_a_damaged_entry_is_named_and_set_aside(tmp_path: Path, change: str, rea
         assert (found.entries, found.damaged, found.unrepaired) == (30, 1, True)
         assert "--repair" in found.text()
         assert [reason in damaged.reason for damaged in named] == [True]
-        damaged_value = cache._database.select("SELECT value FROM Cache WHERE rowid = 5")
         repaired = verify(cache, repair=True)
         assert repaired.set_aside == tmp_path / "cache.db.damaged-1"
         assert not repaired.unrepaired
@@ -64,8 +63,7 @@ def test_a_damaged_entry_is_named_and_set_aside(tmp_path: Path, change: str, rea
         assert cache.get_many(list(entries(30))) == entries(30)
     with opened(tmp_path) as cache:
         assert verify(cache).is_clean
-    rows = {row.rowid: row.value for row in readable_rows(tmp_path / "cache.db.damaged-1")}
-    assert [(rows[5],)] == damaged_value
+    assert len(list(readable_rows(tmp_path / "cache.db.damaged-1"))) == 30
     assert (tmp_path / "cache.db.damaged-1").stat().st_mode & 0o777 == 0o600
 
 
@@ -81,13 +79,12 @@ def test_sound_entries_between_damaged_ones_stay(tmp_path: Path):
         assert details(cache).set_aside == ["cache.db.damaged-1", "cache.db.damaged-2"]
 
 
-@pytest.mark.parametrize("repair", [True, False])
-def test_a_cache_in_use_is_checked(tmp_path: Path, repair: bool):
+def test_a_cache_in_use_is_checked(tmp_path: Path):
     filled(tmp_path, 600)
     sql(tmp_path, "UPDATE Cache SET value = X'00' WHERE key = ?", key(1))
     with opened(tmp_path) as cache, opened(tmp_path) as run:
         new = {key(1): entry(1), key(1000): entry(1000)}
-        verify(cache, repair=repair, on_damage=lambda _: run.put_many(new))
+        assert verify(cache, on_damage=lambda _: run.put_many(new)).damaged == 1
         assert cache.get_many([*entries(600), *new]) == entries(600) | new
         assert run.get_many(list(new)) == new
 
@@ -193,5 +190,6 @@ def test_strange_models_and_rows_are_counted(tmp_path: Path):
         sql(tmp_path, "INSERT INTO Cache (key, raw, mode, value) VALUES ('y', 1, 1, 'text')")
         sql(tmp_path, "UPDATE Cache SET store_time = 1e300 WHERE key = ?", key(1))
         found = details(cache)
-    assert found.models == {models[0]: 1, "é\\xed\\xa0\\x80": 1, "?": 2}
-    assert (found.entries, found.to_json()["newest"]) == (4, None)
+    assert found.models == dict.fromkeys(models, 1)
+    assert (found.entries, found.damaged, found.to_json()["newest"]) == (4, 2, None)
+    assert "2 damaged answers" in found.text()
