@@ -9,7 +9,7 @@ const verdicts = JSON.parse(byId("cs-verdicts").textContent);
 /* The text with the evidence marked, where it stands there word for word. */
 function marked(text, evidence) {
   const at = evidence ? text.indexOf(evidence) : -1;
-  return at < 0 ? [text] : [text.slice(0, at), el("mark", {}, evidence), text.slice(at + evidence.length)];
+  return at < 0 ? [text] : [text.slice(0, at), el("mark", { id: "evidence" }, evidence), text.slice(at + evidence.length)];
 }
 
 block("cs-items").then(({ key, columns, rows }) => {
@@ -40,13 +40,13 @@ block("cs-items").then(({ key, columns, rows }) => {
     at = Math.max(0, Math.min(rows.length - 1, number));
     const row = rows[at];
     byId("item-title").textContent = "Item " + (at + 1) + " of " + rows.length + ": record " + row[place.id];
-    byId("item").replaceChildren(...shown.filter((name) => row[place[name]]).flatMap((name) => {
-      const long = name !== "claim" && name !== "evidence";
-      const attributes = { dir: "auto", class: name === "claim" ? "asked" : long ? "text" : "" };
-      if (long) Object.assign(attributes, { tabindex: "0", role: "region", "aria-label": NAMES[name] || name });
-      return [el("h3", {}, NAMES[name] || name), el("p", attributes, ...marked(row[place[name]], name === "source" ? row[place.evidence] : ""))];
+    byId("item").replaceChildren(...shown.filter((name) => row[place[name]]).map((name) => {
+      const attributes = { dir: "auto" };
+      if (name !== "claim" && name !== "evidence") Object.assign(attributes, { class: "text", tabindex: "0", role: "region", "aria-label": NAMES[name] || name });
+      return el("section", { class: name === "claim" ? "side asked" : "side" }, el("h3", {}, NAMES[name] || name, name === "evidence" && row[place.source].includes(row[place.evidence]) ? el("a", { href: "#evidence" }, "in the source") : ""),
+        el("p", attributes, ...marked(row[place[name]], name === "source" ? row[place.evidence] : "")));
     }));
-    const mark = document.querySelector("#item mark");
+    const mark = byId("evidence");
     if (mark) mark.parentNode.scrollTop = mark.offsetTop - 40;
     for (const choice of byId("choices").querySelectorAll("button")) choice.setAttribute("aria-pressed", String(labels[at] === choice.dataset.label));
     const rating = byId("rating");
@@ -54,7 +54,9 @@ block("cs-items").then(({ key, columns, rows }) => {
     byId("back").disabled = at === 0;
     byId("next").disabled = at === rows.length - 1;
     tell();
-    if (focus) (rating || byId("item-title")).focus({ preventScroll: true });
+    if (!focus) return;
+    byId("item-title").scrollIntoView({ behavior: "instant" });
+    (rating || byId("item-title")).focus({ preventScroll: true });
   }
 
   function say(label) {
@@ -68,7 +70,8 @@ block("cs-items").then(({ key, columns, rows }) => {
   }
 
   verdicts.forEach((verdict, number) => {
-    byId("choices").append(button(number + 1 + " " + verdict, () => choose(verdict), { "data-label": verdict, "aria-pressed": "false" }));
+    byId("choices").append(button(verdict, () => choose(verdict), { "data-label": verdict, "aria-pressed": "false" }));
+    byId("choices").lastChild.prepend(el("kbd", {}, String(number + 1)), " ");
   });
   if (!verdicts.length) {
     const rating = el("input", { id: "rating", type: "number", step: "any" });
