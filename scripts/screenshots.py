@@ -28,10 +28,10 @@ ROOT = Path(__file__).parent.parent
 ASSETS = ROOT / "docs" / "assets"
 #: Name -> page, its address within, the heading to scroll to, size in CSS pixels.
 SHOTS = {
-    "report": ("hotels/report.html", "", "Scores", (1000, 900)),
+    "report": ("hotels/report.html", "", "Scores", (1100, 1260)),
     "record": ("hotels/report.html", "#record-phone-mixed", "phone-mixed", (1000, 1090)),
     "facts": ("products/report.html", "#record-kettle-2", "kettle-2", (1000, 1250)),
-    "comparison": ("compare.html", "", "B against A: verdict", (1000, 900)),
+    "comparison": ("compare.html", "", "Verdict", (1000, 900)),
 }
 COLUMNS = 88
 
@@ -62,10 +62,11 @@ def terminal(arguments: Sequence[str], cwd: Path) -> str:
 
 
 def svg(printed: str, title: str) -> str:
-    """The text as an SVG that names no font on another machine."""
+    """The text as an SVG that names no font on another machine and cuts no letter's foot."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(Text.from_ansi(printed.replace("\r\n", "\n").rstrip()))
-    return re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title=title), flags=re.DOTALL)
+    unwanted = r'@font-face \{.*?\}\s*| clip-path="url\([^)]*-line-\d+\)"'
+    return re.sub(unwanted, "", console.export_svg(title=title), flags=re.DOTALL)
 
 
 def make_runs(folder: Path) -> str:

@@ -24,6 +24,7 @@ from claimscore.stats.bootstrap import interval_text
 
 _ASSETS = Path(__file__).parent / "assets"
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]")
+_HYPHEN = re.compile(r"(?<![\w.])-(?=\.?\d)")
 
 #: The chart library, by the id of its block, in the order in which the files run.
 LIBRARY = {"cs-d3": "vendor/d3.min.js", "cs-plot": "vendor/plot.umd.min.js"}
@@ -99,6 +100,11 @@ def decimal(value: float | None, spec: str = ",.2f") -> str:
     return "–" if value is None else format(value, spec).replace("-", "−")
 
 
+def minus(text: str) -> str:
+    """A number or an interval as text, with true minus signs; a lone hyphen becomes a dash."""
+    return "–" if text == "-" else _HYPHEN.sub("−", text)
+
+
 def _printable(value: object) -> object:
     """What Jinja2 is to escape and print: control characters are made visible."""
     return value if isinstance(value, Markup) else _CONTROL.sub("\ufffd", str(value))
@@ -116,7 +122,11 @@ def _environment() -> jinja2.Environment:
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     found.filters.update(
-        count=count, decimal=decimal, interval=interval_text, packed_json=packed_json
+        count=count,
+        decimal=decimal,
+        interval=interval_text,
+        minus=minus,
+        packed_json=packed_json,
     )
     return found
 

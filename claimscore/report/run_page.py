@@ -95,9 +95,7 @@ def write_report(tables: ReportTables, path: Path) -> None:
         "groups": [
             {
                 "column": table.column,
-                "head": [
-                    f"{name}{part}#" for name in table.metrics for part in ("", " 95 % interval")
-                ],
+                "head": [f"{name}#" for name in table.metrics],
                 "rows": list(_group_rows(table, ranges)),
                 "figures": list(_group_figures(f"cs-groups-{place}", table, ranges)),
             }
@@ -248,17 +246,18 @@ def _finite_range(bounds: tuple[float, float] | None) -> tuple[float, float] | N
     return bounds if bounds is not None and all(map(math.isfinite, bounds)) else None
 
 
-def _group_rows(table: GroupTable, ranges: _Ranges) -> Iterator[tuple[str, int, list[str]]]:
+def _group_rows(
+    table: GroupTable, ranges: _Ranges
+) -> Iterator[tuple[str, int, list[tuple[str, str]]]]:
     """Of each level its records, and the mean and interval of each metric, within its range."""
     by_level = {name: {row.level: row for row in rows} for name, rows in table.metrics.items()}
     for level, n in table.sizes.items():
         cells = []
         for name, rows in by_level.items():
             row, (low, high) = rows.get(level), ranges[name] or (-math.inf, math.inf)
-            cells.append(decimal(row.mean if row else None))
-            if row is None or row.half_width is None:
-                cells.append("–")
-            else:
+            interval = ""
+            if row and row.half_width is not None:
                 bounds = max(low, row.mean - row.half_width), min(high, row.mean + row.half_width)
-                cells.append(interval_text(*bounds))
+                interval = interval_text(*bounds)
+            cells.append((decimal(row.mean if row else None), interval))
         yield level, n, cells

@@ -23,18 +23,18 @@ export function draw(options) {
 }
 
 /* A distribution: `bins` are [from, to, records]. */
-export function histogram({ name, bins, mean, interval, description, width = 360, height = 176 }) {
+export function histogram({ name, bins, mean, interval, description, width = 360, height = 192 }) {
   const [low, high] = [bins[0][0], bins.at(-1)[1]];
   const most = Math.max(1, ...bins.map((bin) => bin[2]));
   return draw({
-    width, height, marginLeft: 44, marginRight: 12, marginTop: 18, marginBottom: 26, ariaLabel: name, ariaDescription: description,
+    width, height, marginLeft: 44, marginRight: 12, marginTop: 34, marginBottom: 26, ariaLabel: name, ariaDescription: description,
     x: { domain: [low, high], ticks: 5, label: null, tickFormat: tickOf },
-    y: { ticks: wholeTicks(most), grid: true, label: null, tickFormat: "~s", domain: [0, most] },
+    y: { ticks: wholeTicks(most), grid: true, label: "records", labelArrow: "none", tickFormat: "~s", domain: [0, most] },
     marks: [
+      interval === null ? null : Plot.rect([interval], { x1: "0", x2: "1", y1: 0, y2: most, fill: "var(--ink)", fillOpacity: 0.1 }),
       Plot.rectY(bins, { x1: "0", x2: "1", y: "2", fill: "var(--bar)", inset: 0.6, rx: 1.5,
         title: ([from, to, n]) => tickOf(from) + " to " + tickOf(to) + ": " + n.toLocaleString("en"), tip: TIP }),
       Plot.ruleY([0], { stroke: "var(--soft)" }),
-      interval === null ? null : Plot.rect([interval], { x1: "0", x2: "1", y1: 0, y2: most, fill: "var(--ink)", fillOpacity: 0.12 }),
       interval === null ? null : Plot.ruleX(interval, { stroke: "var(--ink)", strokeDasharray: "3 2" }),
       mean === null ? null : Plot.ruleX([mean], { stroke: "var(--ink)", strokeWidth: 1.5 }),
       mean === null ? null : Plot.text([mean], { x: (value) => value, frameAnchor: "top", dy: -12, text: (value) => "mean " + value.toFixed(2), fill: "var(--ink)",

@@ -38,7 +38,7 @@ function factList(facts, cells, side, absent, title) {
       el("span", { class: "tag" }, FACT_TAGS[side] + (index + 1)), el("span", { dir: "auto", class: "fact" }, facts[side][index]));
     if (cells) {
       const [place, value] = bestMatch(facts, cells, side, index);
-      line.append(el("span", { class: "nearest", dir: "auto" }, (lacking.has(index) ? "only " : "") + similarity(value) + " " + facts[other][place]));
+      line.append(el("span", { class: "nearest", dir: "auto" }, similarity(value) + " " + facts[other][place]));
     }
     return line;
   };

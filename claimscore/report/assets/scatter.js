@@ -64,7 +64,7 @@ function scatterPlot(shown, levels) {
     x: { label: axes.x, labelArrow: "none", labelAnchor: "center", labelOffset: 36, grid: true, ticks: 6, nice: true, tickFormat: tickOf },
     y: { label: axes.y, labelArrow: "none", grid: true, ticks: 6, nice: true, tickFormat: tickOf },
     marks: [
-      Plot.dot(shown, { x: "x", y: "y", r: shown.length > 1500 ? 2.2 : 3.6, fill: (point) => colourOf(state.group ? place.get(point.level) : 0), fillOpacity: shown.length > 400 ? 0.55 : 0.8 }),
+      Plot.dot(shown, { x: "x", y: "y", r: shown.length > 1500 ? 2.2 : 3.6, fill: (point) => (state.group ? colourOf(place.get(point.level)) : "var(--accent)"), fillOpacity: shown.length > 400 ? 0.55 : 0.8 }),
       Plot.tip(shown, Plot.pointer({ x: "x", y: "y", title: about, lineWidth: 26, ...TIP })),
     ],
   });
@@ -81,7 +81,7 @@ function legendOf(levels) {
     swatch.style.background = colourOf(at);
     return el("li", { dir: "auto" }, swatch, level);
   };
-  return el("ul", { class: "legend swatches" }, ...shown.map(item),
+  return el("ul", { class: "legend" }, ...shown.map(item),
     levels.length > shown.length ? item(whole(levels.length - shown.length) + " more", MAX_COLOURS) : null);
 }
 

@@ -143,7 +143,7 @@ export function supportOfClaims(record, found) {
   const panel = el("section", { class: "panel" }, el("h3", {}, heading));
   if (!found.rows) return el("section", { class: "panel" }, el("h3", {}, heading), tooMany({ size: [found.claims, found.count], left_out: "page" }, "support"));
   const evidence = found.quotes ? "The evidence is quoted by it; what is not in the text is left out." : "The evidence of a claim without support is the sentence that shares most of its words.";
-  panel.append(el("p", { class: "hint" }, "The number is the probability of support, by " + found.verifier + ". " + evidence),
+  panel.append(el("p", { class: "hint" }, "The number is the probability of support; verifier: " + found.verifier + ". " + evidence),
     claimTable(record, found, heading));
   if (found.count > 1) panel.append(...supportGrid(record, found, "Which texts carry which claim"));
   return panel;

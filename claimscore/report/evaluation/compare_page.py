@@ -107,16 +107,20 @@ def _notices(*sources: ComparedRun) -> tuple[str, ...]:
 
 
 def _sections(found: Comparison, run: RunComparison) -> Iterator[PageSection]:
-    """The sections of one run; their names are ours, the titles name the run."""
-    name, title = run.b.label.lower(), f"{run.b.label} against {run.a.label}"
-    yield PageSection(
-        f"verdict-{name}", f"{title}: verdict", [Block(says=tuple(verdict_lines(found, run)))]
-    )
+    """The sections of one run; their names are ours; of several runs the titles name the run."""
+    several = len(found.runs) > 1
+
+    def section(name: str, title: str, blocks: Sequence[Block]) -> PageSection:
+        of_run = f"{run.b.label} against {run.a.label}: {title}"
+        shown = of_run if several else title[:1].upper() + title[1:]
+        return PageSection(f"{name}-{run.b.label.lower()}", shown, blocks)
+
+    yield section("verdict", "verdict", [Block(says=tuple(verdict_lines(found, run)))])
     settings = settings_section(run)
     differs = [Block(notices=_notices(run.a, run.b))]
-    differs.append(section_block(settings) if settings.rows else Block(notes=settings.notes))
-    yield PageSection(f"settings-{name}", f"{title}: what differs", differs)
-    yield PageSection(f"means-{name}", f"{title}: means", list(_means(run)))
+    differs.append(section_block(settings, title=""))
+    yield section("settings", "what differs", differs)
+    yield section("means", "means", list(_means(run)))
     if run.groups:
         of_metric: dict[str, list[tuple[str, MetricDifference]]] = {}
         for row in run.groups:
@@ -125,21 +129,16 @@ def _sections(found: Comparison, run: RunComparison) -> Iterator[PageSection]:
         block = section_block(
             groups_section(run, found.config.by or ""), legend=("interval",), charts=charts
         )
-        yield PageSection(f"groups-{name}", f"{title}: by {found.config.by}", [block])
+        yield section("groups", f"by {found.config.by}", [block])
     agreement = [s for s in (agreement_section(run), labels_section(run)) if s.rows]
     if agreement:
-        yield PageSection(
-            f"claims-{name}", f"{title}: claims", [section_block(s) for s in agreement]
-        )
+        yield section("claims", "claims", [section_block(s) for s in agreement])
     if run.moves:
         moved = [
             _record(record, run, is_open=place == 0) for place, record in enumerate(run.records)
         ]
-        yield PageSection(
-            f"moved-{name}",
-            f"{title}: moved most",
-            [section_block(moves_section(found, run)), *moved],
-        )
+        block = section_block(moves_section(found, run), title="")
+        yield section("moved", "moved most", [block, *moved])
 
 
 def _means(run: RunComparison) -> Iterator[Block]:
@@ -164,7 +163,7 @@ def _chart(title: str, rows: Sequence[tuple[str, MetricDifference]]) -> Chart:
         interval = (found.low, found.high) if known else None
         marks.append(Mark(label, found.mean, interval))  # type: ignore[arg-type]  # both known
     scale = max(abs(mark.value or 0.0) for mark in marks)
-    (chart,) = interval_charts({title: marks}, 0.0, 2 if scale >= 1 else 4)
+    (chart,) = interval_charts({title: marks}, 0.0, 2 if scale >= 1 or not scale else 4)
     return chart
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,9 @@ LEVELS = 10
 
 #: A figure draws so many values; the table has all.
 MAX_ROWS = 80
+
+#: A cell of a column of numbers.
+_NUMBER = re.compile(r"(none|not defined|nan|-)?$|([<≤] ?)?[+−±-]?\.?\d")
 
 #: Settings that do not change the numbers: a signature leaves them out.
 _NO_SETTINGS = frozenset(
@@ -207,6 +211,16 @@ class Block:
     words: Sequence[Sequence[Sequence[Word]]] = ()
     blocks: tuple[Block, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def head(self) -> list[str]:
+        """The header for the template's tables: a column of numbers ends in #, one of words not."""
+        columns = list(zip(*self.rows, strict=True))
+        numbers = [n > 0 and all(map(_NUMBER.match, cells)) for n, cells in enumerate(columns)]
+        numbers = numbers or [False] * len(self.header)
+        return [
+            title + ("#" if number else " ")
+            for title, number in zip(self.header, numbers, strict=True)
+        ]
 
 
 def section_block(section: Section, **more: Any) -> Block:

@@ -49,7 +49,7 @@ def test_a_move_is_measured_against_that_of_identical_inputs(
     assert next(line for line in lines if "30.00" in line and line.startswith(" ds")).endswith(
         "yes"
     )
-    assert line in page.read_text(encoding="utf-8")
+    assert line.partition(": ")[2] in page.read_text(encoding="utf-8")
     found = cli("compare", *runs, "--noise", again, "--json").json()
     (noise,) = found["noise"]
     assert (noise["n"], noise["same"]) == (40, 0)
