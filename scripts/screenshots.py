@@ -65,7 +65,7 @@ def svg(printed: str, title: str) -> str:
     """The text as an SVG that names no font on another machine and cuts no letter's foot."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(Text.from_ansi(printed.replace("\r\n", "\n").rstrip()))
-    unwanted = r'@font-face \{.*?\}\s*| clip-path="url\([^)]*-line-\d+\)"'
+    unwanted = r'@font-face \{.*?\}\s*| clip-path="url\([^)]*\)"'
     return re.sub(unwanted, "", console.export_svg(title=title), flags=re.DOTALL)
 
 

@@ -7,6 +7,7 @@ export const dialog = el("dialog", { class: "call", "aria-labelledby": "call-tit
 document.body.append(dialog);
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 
+const placeOf = ({ side, place }) => [side, place].filter((part) => part !== null && part !== undefined).join(" ");
 const money = (usd) => (usd === null || usd === undefined ? "price not known" : usd === 0 ? "nothing" : "$" + (usd < 0.01 ? usd.toPrecision(3) : usd.toFixed(4)));
 
 function tokensOf({ usage }) {
@@ -35,7 +36,7 @@ function promptOf(call) {
 function showCall(record, at) {
   const call = record.calls[at];
   const facts = [
-    ["Task", call.task], ["Text", [call.side, call.place].filter((part) => part !== null && part !== undefined).join(" ")],
+    ["Task", call.task], ["Text", placeOf(call)],
     ["Prompt", call.prompt + "=" + call.version + "@" + call.digest], ["Model", call.model],
     ["Tokens", tokensOf(call)],
     ["Cost", call.answer === undefined ? null : money(call.usd)], ["Ended", call.finish ?? null],
@@ -59,7 +60,7 @@ export const callButton = (record, at, label) => button(label, () => showCall(re
 export function callsOf(record) {
   if (!record.calls.length && !record.calls_left_out) return null;
   const name = "Requests of " + page.data.ids[page.current];
-  const line = (call, at) => el("tr", {}, el("th", { scope: "row" }, call.task), el("td", { dir: "auto" }, [call.side, call.place].filter((part) => part !== null && part !== undefined).join(" ")),
+  const line = (call, at) => el("tr", {}, el("th", { scope: "row" }, call.task), el("td", { dir: "auto" }, placeOf(call)),
     el("td", {}, call.version), el("td", { dir: "auto" }, call.model), el("td", { class: "num" }, call.usage ? call.usage.slice(0, 2).map((n) => (n === null ? "–" : whole(n))).join(" / ") : "–"),
     el("td", { class: "num" }, call.answer === undefined ? "–" : money(call.usd)), el("td", {}, callButton(record, at, "Show")));
   const head = ["Task", "Text", "Prompt", "Model", "Tokens in / out", "Cost", "Prompt and answer"];

@@ -1,9 +1,8 @@
 /* The facts of a record (FactSim, figure 4): missing ones, unsupported ones, and how alike they are. */
 import { callButton } from "./calls.js";
 import { el } from "./dom.js";
-import { gridOf, gridPicture, shadeOf, takeGrid } from "./grid.js";
+import { gridPanel, pairLine, shadeOf } from "./grid.js";
 import { tooMany } from "./matrix.js";
-import { page } from "./selection.js";
 import { ALPHABET, pointOut } from "./sentences.js";
 
 const FACT_TAGS = { source: "D", summary: "S" };
@@ -60,9 +59,8 @@ function factGrid(facts, cells) {
   const bestOfColumn = Array.from({ length: columns }, (_, column) => bestMatch(facts, cells, "summary", column)[0]);
   const head = (side, index, scope) => el("th", { scope, class: absent[side].has(index) ? "absent" : "", title: facts[side][index] },
     ...nearCells(scope, el("span", { class: "tag" }, FACT_TAGS[side] + (index + 1)), el("span", { class: "name", dir: "auto" }, facts[side][index])));
-  const readout = el("div", { class: "readout", role: "status" },
-    el("p", { class: "hint" }, "Point at a cell, or move through the cells with the arrow keys, to read the two facts. Outlined: the best match of a row or a column. Coloured names: missing or unsupported."));
-  const { table } = gridOf({
+  return gridPanel({
+    hints: ["Point at a cell, or move through the cells with the arrow keys, to read the two facts. Outlined: the best match of a row or a column. Coloured names: missing or unsupported."],
     size: facts.size,
     label: "Similarity of facts: rows source, columns summary",
     kind: "matrix heat",
@@ -77,17 +75,15 @@ function factGrid(facts, cells) {
     look: (row, column, on) => {
       pointOut("source", row, on);
       pointOut("summary", column, on);
-      if (!on) return;
-      readout.replaceChildren(
-        el("p", { class: "what" }, "Similarity " + (cells[row * columns + column] / 1000).toFixed(3)),
-        el("p", { class: "pair" }, el("span", { class: "tag" }, "D" + (row + 1)), el("span", { dir: "auto" }, facts.source[row])),
-        el("p", { class: "pair" }, el("span", { class: "tag" }, "S" + (column + 1)), el("span", { dir: "auto" }, facts.summary[column])));
     },
-  });
-  const name = "Similarity of facts, record " + page.data.ids[page.current];
-  const picture = () => gridPicture({ size: facts.size, name, rowName: (row) => facts.source[row], columnName: (column) => facts.summary[column],
-    shade: (cell) => shadeOf(cells[cell]), shown: (cell) => similarity(cells[cell]).replace(/^0/, "") });
-  return [el("div", { class: "matrix-row" }, el("div", { class: "scroll tall" }, table), readout), takeGrid(name, picture, () => factRows(facts, cells))];
+    told: (row, column) => [el("p", { class: "what" }, "Similarity " + (cells[row * columns + column] / 1000).toFixed(3)),
+      pairLine("D" + (row + 1), facts.source[row]), pairLine("S" + (column + 1), facts.summary[column])],
+    rowName: (row) => facts.source[row],
+    columnName: (column) => facts.summary[column],
+    shade: (cell) => shadeOf(cells[cell]),
+    shown: (cell) => similarity(cells[cell]).replace(/^0/, ""),
+    rows: () => factRows(facts, cells),
+  }).parts;
 }
 
 export function factsOf(record) {

@@ -3,10 +3,11 @@ import { draw } from "./charts.js";
 import { el } from "./dom.js";
 import { takeAway } from "./download.js";
 import { loadLibrary } from "./packed.js";
+import { page } from "./selection.js";
 
 /* A table of cells, of which one at a time is looked at: by pointer, by click, by arrow keys.
    `cell(row, column)` gives a td; `look(row, column, on)` is told which one it is. */
-export function gridOf({ size, label, kind, rowHead, columnHead, cell, look }) {
+function gridOf({ size, label, kind, rowHead, columnHead, cell, look }) {
   const [rows, columns] = size;
   const table = el("table", { class: kind, role: "grid", "aria-label": label });
   table.append(el("thead", {}, el("tr", {}, el("td", { class: "corner" }), ...Array.from({ length: columns }, (_, column) => columnHead(column)))));
@@ -62,7 +63,7 @@ export function gridOf({ size, label, kind, rowHead, columnHead, cell, look }) {
 }
 
 /* The same as a picture, for a paper: made when it is asked for. */
-export function gridPicture({ size, name, rowName, columnName, shade, shown }) {
+function gridPicture({ size, name, rowName, columnName, shade, shown }) {
   const [rows, columns] = size;
   const cells = Array.from({ length: rows * columns }, (_, at) => ({ row: Math.floor(at / columns), column: at % columns, at }));
   const side = columns > 40 || rows > 40 ? 12 : 30;
@@ -84,7 +85,20 @@ export function gridPicture({ size, name, rowName, columnName, shade, shown }) {
 const inkOn = (shade) => ({ e: "e-ink", n: "n-ink", c: "c-ink" })[shade] || (Number(shade.slice(1)) <= 3 ? "heat-low" : Number(shade.slice(1)) <= 8 ? "heat-mid" : "heat-high");
 export const shadeOf = (thousandths) => "h" + Math.min(10, Math.floor(thousandths / 100));
 
-export const takeGrid = (name, picture, rows) => takeAway(name, { rows, svg: async () => {
-  await loadLibrary();
-  return picture();
-} });
+export const pairLine = (name, text) => el("p", { class: "pair" }, el("span", { class: "tag" }, name), el("span", { dir: "auto" }, text || ""));
+
+/* A grid beside what it tells of the cell that is looked at, and buttons to take it away. `hints` stand
+   there at first, `told(row, column)` gives what stands there then; the rest is for `gridOf` and `gridPicture`. */
+export function gridPanel({ hints, told, look, rows, ...grid }) {
+  const readout = el("div", { class: "readout", role: "status" }, ...hints.filter(Boolean).map((hint) => el("p", { class: "hint" }, hint)));
+  const { table, cells } = gridOf({ ...grid, look: (row, column, on) => {
+    look(row, column, on);
+    if (on) readout.replaceChildren(...told(row, column));
+  } });
+  const name = grid.label + ", record " + page.data.ids[page.current];
+  const svg = async () => {
+    await loadLibrary();
+    return gridPicture({ ...grid, name });
+  };
+  return { cells, parts: [el("div", { class: "matrix-row" }, el("div", { class: "scroll tall" }, table), readout), takeAway(name, { rows, svg })] };
+}

@@ -1,7 +1,6 @@
 /* Label matrices: claims with claims (CASPR), blocks with blocks (SummaC). */
 import { el, labelled, option } from "./dom.js";
-import { gridOf, gridPicture, shadeOf, takeGrid } from "./grid.js";
-import { page } from "./selection.js";
+import { gridPanel, pairLine, shadeOf } from "./grid.js";
 import { columnOf, pointOut, probabilities, tag } from "./sentences.js";
 
 const NAMES = { E: "entailment", N: "neutral", C: "contradiction", "-": "not judged" };
@@ -23,10 +22,9 @@ function readoutOf(record, matrix, row, column) {
   const label = matrix.labels[cell];
   const line = (name, p) => p && el("tr", {}, el("th", { scope: "row" }, name), ...p.map((value) =>
     el("td", { class: value === Math.max(...p) ? "num most" : "num" }, (value / 1000).toFixed(3))));
-  const pair = (name, side, index) => el("p", { class: "pair" }, el("span", { class: "tag" }, name), el("span", { dir: "auto" }, unitsOf(record, side)[index] || ""));
   return [
     el("p", { class: "what" }, one + " with " + two + ": ", el("b", { class: label }, NAMES[label])),
-    pair(one, matrix.rows, row), pair(two, matrix.columns, column),
+    pairLine(one, unitsOf(record, matrix.rows)[row]), pairLine(two, unitsOf(record, matrix.columns)[column]),
     el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Direction"),
       ...["Entailment", "Neutral", "Contradiction"].map((name) => el("th", { scope: "col", class: "num" }, name)))),
     el("tbody", {}, line(one + " → " + two, probabilities(matrix.forward, cell)), line(two + " → " + one, probabilities(matrix.backward, cell)))),
@@ -59,12 +57,11 @@ function labelGrid(record, matrix, heading) {
   const count = (label) => [...matrix.labels].filter((found) => found === label).length;
   const legend = el("ul", { class: "legend" }, ...Object.keys(NAMES).filter((label) => label !== "-" || count(label)).map((label) =>
     el("li", {}, el("b", { class: label, "aria-hidden": "true" }, label), NAMES[label] + " " + count(label))));
-  const readout = el("div", { class: "readout", role: "status" },
-    el("p", { class: "hint" }, "Point at a cell, or move through the cells with the arrow keys, to read the two texts and what the model said of them."),
-    matrix.forward && matrix.backward ? el("p", { class: "hint" }, "A pair is entailment or contradiction where at least one direction says so and the other does not say the opposite. A probability is the larger of the two directions.") : null);
   const named = unitsOf(record, matrix.rows);
   let shown = "labels";
-  const { table, cells } = gridOf({
+  const { cells, parts } = gridPanel({
+    hints: ["Point at a cell, or move through the cells with the arrow keys, to read the two texts and what the model said of them.",
+      matrix.forward && matrix.backward && "A pair is entailment or contradiction where at least one direction says so and the other does not say the opposite. A probability is the larger of the two directions."],
     size: matrix.size,
     label: heading,
     kind: "matrix named" + (columns <= 16 ? " roomy" : ""),
@@ -77,8 +74,13 @@ function labelGrid(record, matrix, heading) {
     look: (row, column, on) => {
       pointOut(matrix.rows, row, on);
       pointOut(matrix.columns, column, on);
-      if (on) readout.replaceChildren(...readoutOf(record, matrix, row, column));
     },
+    told: (row, column) => readoutOf(record, matrix, row, column),
+    rowName: (row) => tag(matrix.rows, row) + (named[row] ? " " + named[row] : ""),
+    columnName: (column) => tag(matrix.columns, column),
+    shade: (cell) => faceOf(matrix, cell, shown).shade,
+    shown: (cell) => faceOf(matrix, cell, shown).said,
+    rows: () => matrixRows(record, matrix),
   });
   const control = el("select", {}, ...Object.entries(SHOWN).map(([value, label]) => option(value, label)));
   control.addEventListener("change", () => {
@@ -89,13 +91,7 @@ function labelGrid(record, matrix, heading) {
       cell.textContent = face.said;
     });
   });
-  const name = heading + ", record " + page.data.ids[page.current];
-  const picture = () => gridPicture({ size: matrix.size, name,
-    rowName: (row) => tag(matrix.rows, row) + (named[row] ? " " + named[row] : ""), columnName: (column) => tag(matrix.columns, column),
-    shade: (cell) => faceOf(matrix, cell, shown).shade, shown: (cell) => faceOf(matrix, cell, shown).said });
-  return [el("div", { class: "matrix-bar" }, legend, labelled("Show", control)),
-    el("div", { class: "matrix-row" }, el("div", { class: "scroll tall" }, table), readout),
-    takeGrid(name, picture, () => matrixRows(record, matrix))];
+  return [el("div", { class: "matrix-bar" }, legend, labelled("Show", control)), ...parts];
 }
 
 export function matrixOf(record, matrix) {

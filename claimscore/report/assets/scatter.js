@@ -128,7 +128,7 @@ function brushed(name) {
     description: whole(values.length) + " values" + (middle === null ? "" : ", mean " + fixed(middle)) });
   const scale = drawn.scale("x");
   const [left, right] = scale.range;
-  const brush = d3.brushX().extent([[left, 18], [right, 124]]).on("end", ({ selection, sourceEvent }) => {
+  const brush = d3.brushX().extent([[left, 34], [right, 124]]).on("end", ({ selection, sourceEvent }) => {
     if (!sourceEvent) return;
     if (selection) state.ranges.set(name, selection.map((at) => Number(scale.invert(at).toPrecision(4))));
     else state.ranges.delete(name);

@@ -1,8 +1,7 @@
 /* Claims with verdict and evidence, unsupported ones first; of several texts also a grid of both. */
-import { button, el } from "./dom.js";
-import { gridOf, gridPicture, takeGrid } from "./grid.js";
+import { button, el, tableOf } from "./dom.js";
+import { gridPanel, pairLine } from "./grid.js";
 import { tooMany } from "./matrix.js";
-import { page } from "./selection.js";
 import { columnOf, pointOut, tag } from "./sentences.js";
 
 // A row is [claim, text, verdict, probability of support, evidence]; verdicts in the order of a list.
@@ -97,9 +96,7 @@ function claimTable(record, found, heading) {
     made.addEventListener("mouseleave", () => pointOut(found.side, row[0], false));
     return made;
   };
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": heading },
-    el("table", { class: "support" }, el("thead", {}, el("tr", {}, ...["Claim", "Verdict", "Evidence"].map((name) => el("th", { scope: "col" }, name)))),
-      el("tbody", {}, ...rows.map(line))));
+  return tableOf(heading, "support", ["Claim", "Verdict", "Evidence"], rows.map(line));
 }
 
 // Claims by texts, for reviews: which of them carry which claim.
@@ -109,10 +106,10 @@ function supportGrid(record, found, heading) {
   const cells = new Map(found.rows.map((row) => [row[0] + ":" + row[1], row]));
   const rowAt = (row, column) => cells.get(ordered[row][0][0] + ":" + places[column]);
   const columns = places.length;
-  const size = [ordered.length, columns];
-  const readout = el("div", { class: "readout", role: "status" }, el("p", { class: "hint" }, "Point at a cell, or move through the cells with the arrow keys, to read the claim and the evidence."));
-  const { table } = gridOf({
-    size,
+  const verdictAt = (at) => rowAt(Math.floor(at / columns), at % columns)?.[2];
+  const { parts } = gridPanel({
+    hints: ["Point at a cell, or move through the cells with the arrow keys, to read the claim and the evidence."],
+    size: [ordered.length, columns],
     label: heading,
     kind: "matrix named" + (columns <= 16 ? " roomy" : ""),
     rowHead: (row) => el("th", { scope: "row" }, el("span", { class: "name", dir: "auto" }, ordered[row][1]), el("span", { class: "tag" }, tag(found.side, ordered[row][0][0]))),
@@ -121,21 +118,19 @@ function supportGrid(record, found, heading) {
       const verdict = rowAt(row, column)?.[2] || "-";
       return el("td", { class: verdict, "aria-label": tag(found.side, ordered[row][0][0]) + " by " + textTag(places[column]) + ": " + (JUDGED[verdict] || "not judged") }, verdict);
     },
-    look: (row, column, on) => {
-      const cell = rowAt(row, column);
-      pointOut(found.side, ordered[row][0][0], on);
-      if (!on || !cell) return;
-      readout.replaceChildren(
-        el("p", { class: "what" }, textTag(places[column]) + ": ", el("b", { class: cell[2] }, JUDGED[cell[2]]), cell[3] === null ? "" : " " + cell[3].toFixed(2)),
-        el("p", { class: "pair" }, el("span", { class: "tag" }, tag(found.side, cell[0])), el("span", { dir: "auto" }, ordered[row][1])),
-        el("p", { class: "pair" }, el("span", { class: "tag" }, textTag(cell[1])), el("span", { dir: "auto" }, cell[4] || "")));
+    look: (row, column, on) => pointOut(found.side, ordered[row][0][0], on),
+    told: (row, column) => {
+      const [, , verdict, probability, evidence] = rowAt(row, column) || [0, 0, null, null, null];
+      return [el("p", { class: "what" }, textTag(places[column]) + ": ", el("b", { class: verdict || "" }, JUDGED[verdict] || "not judged"), probability === null ? "" : " " + probability.toFixed(2)),
+        pairLine(tag(found.side, ordered[row][0][0]), ordered[row][1]), evidence ? pairLine(textTag(places[column]), evidence) : ""];
     },
+    rowName: (row) => ordered[row][1],
+    columnName: (column) => textTag(places[column]),
+    shade: (at) => ({ E: "e", C: "c" })[verdictAt(at)] || "n",
+    shown: (at) => verdictAt(at) || "",
+    rows: () => [["claim", "text", "verdict", "probability", "evidence"], ...found.rows.map((row) => [row[0] + 1, row[1] + 1, JUDGED[row[2]], row[3], row[4]])],
   });
-  const name = heading + ", record " + page.data.ids[page.current];
-  const picture = () => gridPicture({ size, name, rowName: (row) => ordered[row][1], columnName: (column) => textTag(places[column]),
-    shade: (at) => ({ E: "e", C: "c" })[rowAt(Math.floor(at / columns), at % columns)?.[2]] || "n", shown: (at) => rowAt(Math.floor(at / columns), at % columns)?.[2] || "" });
-  const rows = () => [["claim", "text", "verdict", "probability", "evidence"], ...found.rows.map((row) => [row[0] + 1, row[1] + 1, JUDGED[row[2]], row[3], row[4]])];
-  return [el("h4", {}, heading), el("div", { class: "matrix-row" }, el("div", { class: "scroll tall" }, table), readout), takeGrid(name, picture, rows)];
+  return [el("h4", {}, heading), ...parts];
 }
 
 export function supportOfClaims(record, found) {
