@@ -13,9 +13,7 @@ from claimscore.tables import CLAIM_CHECKS, LLM_PROVENANCE, MODEL_PROVENANCE, TA
 
 
 def _columns(schema: Mapping[str, pl.DataType]) -> str:
-    return ", ".join(
-        f"`{name}`" + ("" if dtype == pl.String else f" {dtype}") for name, dtype in schema.items()
-    )
+    return ", ".join(f"`{name}`" for name in schema)
 
 
 HEAD = f"""# Tables
@@ -32,7 +30,7 @@ claims = pl.scan_parquet("runs/hotels/claims/*.parquet")
 scores = pl.read_parquet("runs/hotels/scores.parquet")
 ```
 
-`records/` holds the input's columns, `id` first. Below, a column without a type is a String.
+`records/` holds the input's columns, `id` first. The files have the types of the columns.
 
 ## What made a row
 
