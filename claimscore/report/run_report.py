@@ -130,29 +130,28 @@ def _llm(llm: Mapping[str, str] | None) -> str:
 
 
 def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:
-    """Time and cost: of all calls together where that is kept, else of the last one."""
+    """Time and cost: what was spent on the whole run, the rest of its last start."""
     call, spent = summary["last_call"], summary.get("spent", {})
     items = call.get("model_items") or {}
     counts: dict[str, object] = {
         "Records with failures": summary["records"]["failed"],
-        "Duration, last call": _duration(call["seconds"]),
+        "Duration": _duration(call["seconds"]),
     }
     if asked_llm:
         counts |= {
-            "Cost, all calls": _dollars(spent.get("usd"), spent.get("answers_without_usage", 0)),
-            "Requests, all calls": spent.get("requests"),
-            "Prompt tokens, all calls": spent.get("prompt_tokens"),
-            "From the server's cache of prompts, all calls": spent.get("cached_prompt_tokens"),
-            "Completion tokens, all calls": spent.get("completion_tokens"),
-            "Requests, last call": call["requests"],
-            "Answers from the cache, last call": call["cache_hits"],
+            "Cost": _dollars(spent.get("usd"), spent.get("answers_without_usage", 0)),
+            "Requests": spent.get("requests"),
+            "Prompt tokens": spent.get("prompt_tokens") or None,
+            "Prompt tokens that the server had cached": spent.get("cached_prompt_tokens") or None,
+            "Completion tokens": spent.get("completion_tokens") or None,
+            "Answers from the cache": call["cache_hits"],
         }
     if spent.get("possibly_billed_usd"):
         counts["Possibly billed besides"] = _dollars(spent["possibly_billed_usd"])
     return counts | {
-        "Text pairs judged, last call": call["nli_pairs"],
-        "Model results computed, last call": items.get("computed"),
-        "Model results from the store, last call": items.get("stored"),
+        "Text pairs judged": call["nli_pairs"],
+        "Model results computed": items.get("computed"),
+        "Model results kept from before": items.get("stored"),
     }
 
 

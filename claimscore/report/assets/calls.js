@@ -63,7 +63,7 @@ export function callsOf(record) {
   const line = (call, at) => el("tr", {}, el("th", { scope: "row" }, call.task), el("td", { dir: "auto" }, placeOf(call)),
     el("td", {}, call.version), el("td", { dir: "auto" }, call.model), el("td", { class: "num" }, call.usage ? call.usage.slice(0, 2).map((n) => (n === null ? "–" : whole(n))).join(" / ") : "–"),
     el("td", { class: "num" }, call.answer === undefined ? "–" : money(call.usd)), el("td", {}, callButton(record, at, "Show")));
-  const head = ["Task", "Text", "Prompt", "Model", "Tokens in / out", "Cost", "Prompt and answer"];
+  const head = ["Task", "Text", "Prompt", "Model", "Tokens in / out#", "Cost#", "Prompt and answer"];
   return el("details", { class: "panel" }, el("summary", {}, "What the model was asked (" + whole(record.calls.length) + (record.calls.length === 1 ? " request)" : " requests)")),
     record.calls_left_out ? el("p", { class: "note" }, "This file holds as much as it may; prompts and answers of this record are in the run directory and in the cache.") : null,
     tableOf(name, "plain asked-table", head, record.calls.map(line)),

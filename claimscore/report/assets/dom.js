@@ -22,10 +22,10 @@ export const labelled = (label, control, attributes) => el("label", attributes |
 export const fixed = (value) => (value === null ? "–" : value.toFixed(2).replace("-", "−"));
 export const whole = (value) => value.toLocaleString("en");
 
-/* A table with a name: `head` and the cells of `rows` are elements or texts. */
+/* A table with a name: `head` are elements or texts, one of a column of numbers with # at its end. */
 export function tableOf(name, kind, head, rows) {
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name },
-    el("table", { class: kind }, el("thead", {}, el("tr", {}, ...head.map((title) => (title instanceof Node ? title : el("th", { scope: "col", dir: "auto" }, title))))), el("tbody", {}, ...rows)));
+    el("table", { class: kind }, el("thead", {}, el("tr", {}, ...head.map((title) => (title instanceof Node ? title : el("th", { scope: "col", class: title.endsWith("#") ? "num" : "" }, title.replace(/#$/, "")))))), el("tbody", {}, ...rows)));
 }
 
 export function copyButton(code, label) {

@@ -145,7 +145,7 @@ function keyValues(label, pairs) {
 }
 
 function parts(record) {
-  const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value, (_, one) => (typeof one === "number" && !Number.isInteger(one) ? Number(one.toPrecision(6)) : one), 1).replace(/\n\s*/g, " "));
   return record.components.flatMap((one, metric) =>
     Object.entries(one || {}).map(([name, value]) => [page.data.metrics[metric] + " " + name, plain(value)]));
 }

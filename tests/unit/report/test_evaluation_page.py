@@ -18,7 +18,8 @@ from claimscore.cli import main
 from claimscore.evaluation.summac_benchmark import SummacConfig, summac_benchmark
 from claimscore.report import write_report
 from claimscore.report.evaluation.benchmark_pages import write_result_page
-from claimscore.report.evaluation.evaluation_page import run_link, run_signatures
+from claimscore.report.evaluation.evaluation_page import Block, run_link, run_signatures
+from claimscore.report.html_page import minus
 from tests.support.evaluation_pages import COMMAND, PAGES, grid_page
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl, write_run
@@ -163,3 +164,12 @@ def test_a_base_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         assert typed_command() == "claimscore evaluate caspr --base-url ... --base-url=... 'x y'"
     with click.Context(click.Command("c")):
         assert typed_command() == "claimscore"
+
+
+def test_columns_of_numbers_are_told_from_columns_of_words() -> None:
+    """Only numbers stand to the right, with true minus signs; a name that ends in # keeps it."""
+    rows = [("x", "-1.5 [-2, -.5]", "not set", "1e-3"), ("y", "none", "2", "-")]
+    block = Block(header=("name", "mean", "prompt#", "p"), rows=rows)
+    assert block.head() == ["name ", "mean#", "prompt# ", "p#"]
+    assert [minus(row[1]) for row in rows] == ["−1.5 [−2, −.5]", "none"]
+    assert [minus(row[3]) for row in rows] == ["1e-3", "–"]
