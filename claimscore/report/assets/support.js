@@ -91,12 +91,12 @@ function claimTable(record, found, heading) {
     const made = el("tr", { "data-unit": found.side + ":" + row[0] },
       el("th", { scope: "row" }, el("span", { class: "tag" }, tag(found.side, row[0])), el("span", { dir: "auto" }, claim)),
       el("td", {}, el("span", { class: "tint " + row[2] }, JUDGED[row[2]]), row[3] === null ? null : el("span", { class: "score" }, " " + row[3].toFixed(2))),
-      el("td", {}, row[2] === "N" ? el("span", { class: "sr" }, "nearest: ") : null, evidenceOf(record, found, row)));
+      el("td", { class: "message" }, row[2] === "N" ? el("span", { class: "sr" }, "nearest: ") : null, evidenceOf(record, found, row)));
     made.addEventListener("mouseenter", () => pointOut(found.side, row[0], true));
     made.addEventListener("mouseleave", () => pointOut(found.side, row[0], false));
     return made;
   };
-  return tableOf(heading, "support", ["Claim", "Verdict", "Evidence"], rows.map(line));
+  return tableOf(heading, "support stack", ["Claim", "Verdict", "Evidence"], rows.map(line));
 }
 
 // Claims by texts, for reviews: which of them carry which claim.
