@@ -124,7 +124,7 @@ class Stages:
         self._reason = self._reason or reason or StoppedEarly("interrupted")
         self._stopping.set()
         if self._engine is not None:
-            self._engine.stop()
+            self._engine.stop(self._reason)
 
     def waiting_for(self) -> str:
         """The reasons that the run waits, for people who wonder why nothing happens."""

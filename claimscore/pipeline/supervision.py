@@ -83,6 +83,12 @@ async def supervised(
         background.start_soon(watching)
         try:
             yield
+        except Exception:
+            if engine is not None:  # of other models, of the disk: paid answers still land
+                progress.phase = STOPPING
+                engine.stop()
+                await engine.landed()
+            raise
         finally:
             if engine is not None:
                 engine.observe()

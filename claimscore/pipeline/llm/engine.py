@@ -33,7 +33,7 @@ from claimscore.pipeline.llm.question import Answer, Invalid, Parse, Question, v
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
-from claimscore.pipeline.llm.stopping import Closed, Halted, Stop
+from claimscore.pipeline.llm.stopping import GRACE_S, Closed, Halted, Stop
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Engine:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._tasks is not None
-        self._stop.halt(Closed("the engine is closed"))
+        self._stop.halt(Closed("the engine is closed"), GRACE_S)
         self._commits.close()
         await self._tasks.__aexit__(None, None, None)
 
@@ -168,6 +168,8 @@ class Engine:
     ) -> list[Answer[T] | Failure]:
         """An answer or a failure for every request, in their order.
 
+        A call that is cancelled sends nothing more; what it has sent is answered into the cache.
+
         `parse` judges an answer: its return value is the answer's, and `ParseError` refuses it.
         Then the next sample is asked for, `step` further on: a caller that wants several samples
         of a question, from the first `step` on, never gets one of them twice. An answer that was
@@ -182,8 +184,7 @@ class Engine:
         one, the first is answered before the others are sent: a server that keeps the beginnings
         of prompts reads and bills it once. Requests that wait so hold up no others.
         """
-        if self._stop.reason is not None:
-            await self._raise_reason()
+        self._stop.check()
         if self._tasks is None:
             raise RuntimeError("enter the engine first: async with Engine(...) as engine")
         keys = request_keys(requests)
@@ -200,23 +201,21 @@ class Engine:
         outcomes = await call.run()
         return [outcomes[key] for key in keys]
 
-    async def _raise_reason(self) -> None:
-        """Raise what stopped the engine, if anything did. The error may end everything: first what
-        is in flight lands, also of other calls."""
+    async def landed(self) -> None:
+        """Wait until nothing is in flight."""
         await self._dispatcher.all_landed()
-        self._stop.check()
 
     async def runs_short(self) -> None:
         """Wait until fewer questions are left to be begun than requests may be in flight, so that
         more would be of use. At once where nothing is asked, or the engine was stopped."""
         await self._backlog.runs_short()
 
-    def stop(self) -> None:
-        """Send nothing more. Requests in flight finish and are kept; calls that wait then raise
-        `StoppedEarly`."""
+    def stop(self, reason: StoppedEarly | None = None) -> None:
+        """Send nothing more. Requests in flight finish and are kept; calls raise the reason."""
         provider = self.provider
         notice = provider.notice() if isinstance(provider, Collecting) else None
-        self._stop.halt(StoppedEarly("; ".join(filter(None, ["interrupted", notice]))))
+        said = str(reason or "interrupted")
+        self._stop.halt(StoppedEarly("; ".join(filter(None, [said, notice]))))
 
     def observe(self) -> EngineStats:
         """The numbers of this moment: `stats` with those of limiter, budget and servers."""
@@ -312,6 +311,7 @@ class _Call(Generic[T]):
         self._n_unbegun = 0
         self._n_more = 0
         self._n_workers = 0
+        self._is_cancelled = False
         self._missing: deque[Question[T]] = deque()
         self._followers: dict[str, list[Question[T]]] = {}
         self._tasks: TaskGroup
@@ -380,12 +380,26 @@ class _Call(Generic[T]):
         self._n_more = min(max(0, len(questions) - most), _WAITING_A_SLOT * most)
         first = [question for question in questions if not self._follows(question)]
         self._begin(len(questions) - len(first))  # others may be asked while these wait
-        with engine._stop.call():
-            async with anyio.create_task_group() as self._tasks:
-                self._hand_out(first)
+        done = anyio.Event()
+
+        async def work() -> None:
+            with engine._stop.call():
+                async with anyio.create_task_group() as self._tasks:
+                    self._hand_out(first)
+            done.set()
+
+        assert engine._tasks is not None, "entered"
+        engine._tasks.start_soon(work)  # not the caller's tasks: what is in flight outlives it
+        try:
+            await done.wait()
+        except BaseException:
+            self._is_cancelled = True
+            self._missing.clear()
+            self._followers.clear()
+            raise
         unanswered = any(question.outcome is None for question in questions)
         if unanswered or engine._dispatcher.first_answers.are_refused:
-            await engine._raise_reason()
+            engine._stop.check()
 
     def _follows(self, question: Question[T]) -> bool:
         """Whether it waits for another that begins alike; else others will wait for it."""
@@ -457,6 +471,8 @@ class _Call(Generic[T]):
         attempts, backoff = Attempts(engine._max_attempts), Backoff()
         while True:
             with await engine._dispatcher.slot(request, attempts) as slot:
+                if self._is_cancelled:
+                    raise Halted
                 try:
                     completion = await slot.send(request, key, attempts)
                 except RejectedError as exc:

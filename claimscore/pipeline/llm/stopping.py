@@ -78,14 +78,15 @@ class Stop:
         self._waiting: set[anyio.CancelScope] = set()
         self._calls: set[anyio.CancelScope] = set()
 
-    def halt(self, reason: BaseException) -> None:
+    def halt(self, reason: BaseException, grace_s: float | None = None) -> None:
         """Wake all tasks that wait. Requests in flight get their grace; the first reason stays."""
         if self.reason is not None:
             return
         self.reason = reason
         for scope in list(self._waiting):
             scope.cancel()
-        grace_s = STOP_GRACE_S if isinstance(reason, StoppedEarly) else GRACE_S
+        if grace_s is None:
+            grace_s = STOP_GRACE_S if isinstance(reason, StoppedEarly) else GRACE_S
         grace_s = grace_s if self._grace_s is None else self._grace_s
         deadline = anyio.current_time() + grace_s
         for scope in list(self._calls):

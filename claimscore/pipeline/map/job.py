@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 import tempfile
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -167,7 +167,7 @@ def map(
             ) as engine:
                 progress.engine = engine.stats
                 asker = _ChunkAsker(parts, table_prompt, engine, progress)
-                waiting_for, fail = engine.waiting_for, asker.fail
+                waiting_for, fail = engine.waiting_for, engine.stop
                 async with supervised(
                     llm, engine, directory, reporter, waiting_for=waiting_for, fail=fail
                 ):
@@ -225,40 +225,19 @@ class _ChunkAsker:
         self._prompt = table_prompt
         self._engine = engine
         self._progress = progress
-        self._error: Exception | None = None
 
     async def run(self, todo: Sequence[int]) -> None:
-        """Do these chunks; raise what stopped them, after answers in flight have landed."""
+        """Do these chunks; raise what stops one of them."""
         size = self._parts.chunk_rows
         enough = math.ceil(2 * self._engine.max_concurrency / size)
         slots = anyio.Semaphore(enough + min(LINGERING, math.ceil(LINGERING_ROWS / size)))
         async with anyio.create_task_group() as group:
             for number in todo:
                 await slots.acquire()
-                with self._errors_stop():
-                    chunk = await anyio.to_thread.run_sync(self._open, number)
-                    await self._engine.runs_short()
-                if self._error is not None:
-                    break
+                chunk = await anyio.to_thread.run_sync(self._open, number)
+                await self._engine.runs_short()
                 group.start_soon(self._ask, chunk, slots)
                 await lowlevel.checkpoint()  # the engine hears of these rows before the next ones
-        if self._error is not None:
-            raise self._error
-
-    def fail(self, error: Exception) -> None:
-        """Stop for this reason unless there is one already; `run` raises it.
-
-        No chunk raises while another has requests in flight: that would cancel them.
-        """
-        self._error = self._error or error
-        self._engine.stop()
-
-    @contextlib.contextmanager
-    def _errors_stop(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as exc:
-            self.fail(exc)
 
     def _open(self, number: int) -> _OpenChunk:
         rows = self._parts.read(number)
@@ -278,16 +257,15 @@ class _ChunkAsker:
             self._progress.rows_done += 1
             return answer
 
-        with self._errors_stop():
-            answered = await self._engine.answer_all(
-                chunk.asked.requests,
-                parse,
-                max_tokens_limit=self._prompt.prompt.settings.max_tokens_limit,
-            )
-            outcomes: dict[int, RowOutcome] = {**chunk.asked.failures}
-            outcomes.update(zip(chunk.asked.rows, answered, strict=True))
-            self._progress.rows_done += len(chunk.positions) - n_counted
-            await anyio.to_thread.run_sync(self._write, chunk, outcomes)
+        answered = await self._engine.answer_all(
+            chunk.asked.requests,
+            parse,
+            max_tokens_limit=self._prompt.prompt.settings.max_tokens_limit,
+        )
+        outcomes: dict[int, RowOutcome] = {**chunk.asked.failures}
+        outcomes.update(zip(chunk.asked.rows, answered, strict=True))
+        self._progress.rows_done += len(chunk.positions) - n_counted
+        await anyio.to_thread.run_sync(self._write, chunk, outcomes)
         slots.release()
 
     def _write(self, chunk: _OpenChunk, outcomes: Mapping[int, RowOutcome]) -> None:

@@ -18,8 +18,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from claimscore.cache.maintenance import details
+from claimscore.cache.store import DiskCache
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
-from claimscore.errors import StoppedEarly
+from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline import model_stage
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo
@@ -262,6 +264,35 @@ def test_an_error_in_one_worker_ends_the_other_at_its_next_batch(tmp_path: Path)
         with pytest.raises(ZeroDivisionError, match="a bug"):
             run_blocking(work.run)
         assert directory.steps_done("nli-a-b") == 0
+
+
+@pytest.mark.usefixtures("records")
+def test_answers_under_way_are_kept_when_the_models_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the language model was asked is paid for: it lands before the error ends the run."""
+    sent = threading.Event()
+
+    async def answer(body: Body) -> Completion:
+        sent.set()
+        await anyio.sleep(0.5)
+        return await builtin_answer(body)
+
+    def load(*_: object) -> list[Worker]:
+        assert sent.wait(20)
+        raise ConfigError("no NLI model")
+
+    monkeypatch.setattr(model_stage, "load_workers", load)
+    with FakeServer(answer=answer) as server:
+        llm = LLMConfig(model="openai:m", base_url=server.base_url)
+        cache = tmp_path / "cache"
+        config = settings(tmp_path / "run", llm=llm, cache_dir=cache)
+        config = dataclasses.replace(config, units="claims")
+        with pytest.raises(ConfigError, match="no NLI model"):
+            run(config)
+        paid = sum(server.counts.paid.values())
+    with contextlib.closing(DiskCache(cache)) as answers:
+        assert details(answers).entries == paid > 0
 
 
 def test_a_cancelled_run_leaves_no_thread_behind(tmp_path: Path) -> None:

@@ -234,27 +234,27 @@ async def test_a_budget_of_requests_is_kept_to_the_last_one() -> None:
 # -- cancelled
 
 
-async def test_a_follower_takes_over_when_the_leader_is_cancelled() -> None:
-    gate = Gate()
-    provider, got = FakeProvider(gate), []
-    async with make(provider) as engine, anyio.create_task_group() as tasks:
-        leader = anyio.CancelScope()
+async def test_a_cancelled_call_sends_nothing_more_and_keeps_what_it_sent() -> None:
+    """Those that want the same answers get them, or ask for what was not sent."""
+    gate, got = Gate(2), list[Any]()
+    provider, cache = FakeProvider(gate), MemoryCache()
+    async with make(provider, cache, max_concurrency=2) as engine:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.answer_all, ask(engine, *"abcdef"), text)
+            await gate.full.wait()
+            tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
 
-        async def lead() -> None:
-            with leader:
-                await engine.answer_all(ask(engine, "a"), text)
+            async def follow() -> None:
+                got.extend(await engine.answer_all(ask(engine, *"acg"), text))
 
-        async def follow() -> None:
-            got.extend(await engine.answer_all(ask(engine, "a"), text))
-
-        tasks.start_soon(lead)
-        await gate.full.wait()
-        tasks.start_soon(follow)
-        await settle()
-        leader.cancel()
-        gate.open.set()
-    assert values(got) == ["a"]
-    assert len(provider.asked) == 2
+            tasks.start_soon(follow)
+            await settle()
+            gate.open.set()
+        assert engine.stats.in_flight == 0
+    assert values(got) == ["a", "c", "g"]
+    assert sorted(request.messages[0].content for request in provider.asked) == [*"abcg"]
+    assert len(cache.entries) == 4
 
 
 @pytest.mark.parametrize("what", ["call", "engine"])
@@ -288,8 +288,8 @@ async def stopped(engine: Engine, texts: str, errors: list[str]) -> None:
 
 
 async def test_stop_lets_requests_in_flight_finish() -> None:
-    """Nothing more is sent, what was sent is kept, and no task waits for rows that will never be
-    begun. A later call says that it is over once all have landed: its error may end the others."""
+    """Nothing more is sent, what was sent is kept, later calls say at once that it is over, and
+    no task waits for rows that will never be begun."""
     gate = Gate(2)
     provider, cache = FakeProvider(gate), MemoryCache()
     errors: list[str] = []
@@ -300,9 +300,10 @@ async def test_stop_lets_requests_in_flight_finish() -> None:
         tasks.start_soon(stopped, engine, "abcdef", errors)
         await gate.full.wait()
         engine.stop()
-        tasks.start_soon(stopped, engine, "g", errors)
         await settle()
         assert errors == []
+        await stopped(engine, "g", errors)
+        assert errors == ["interrupted"]
         gate.open.set()
         with anyio.fail_after(60):
             await engine.runs_short()
