@@ -37,9 +37,12 @@ def dollars(usd: float | None) -> str:
 
 
 def cost(spent: Mapping[str, Any]) -> str:
-    """The dollars that were spent; "at most" where servers did not tell the tokens of all."""
+    """The dollars that were spent; "at most" where servers did not tell the tokens of all, and
+    apart what requests without an answer may have cost."""
     bound = "at most " if spent["usd"] and spent.get("answers_without_usage") else ""
-    return bound + dollars(spent["usd"])
+    possibly = spent.get("possibly_billed_usd")
+    besides = f" and at most {dollars(possibly)} possibly billed besides" if possibly else ""
+    return bound + dollars(spent["usd"]) + besides
 
 
 def tokens_text(spent: Mapping[str, Any]) -> str:

@@ -233,7 +233,11 @@ class MetricFamily:
             for name, field in fields.items()
             if getattr(options, name) != field.default
         ]
-        return self.make(":".join((self.name, *other)), options)
+        name = ":".join((self.name, *other))
+        metric = self.make(name, options)
+        if not isinstance(metric, Metric) or metric.name != name:
+            raise ConfigError(f"metric {self.name}: make(name, options) gave no Metric {name}")
+        return metric
 
 
 def option_facts(options: Any, *names: str) -> tuple[tuple[str, str], ...]:

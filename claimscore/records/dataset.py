@@ -301,6 +301,8 @@ class _Validation:
         meant = f"; is --columns {_shown(pairs)} meant? (Python: columns=)" if pairs else ""
         if meant and not set(lacking).isdisjoint(self._types.names):  # earlier records have it
             meant = f"; is {_shown(next(iter(likely.values())))} meant?"
+        if self._cells and len(names) == 1 and ";" in names[0]:
+            meant = "; semicolons stand between them: save the file with commas"
         raise MissingColumnsError(
             f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}",
             names,

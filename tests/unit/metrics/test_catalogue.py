@@ -140,6 +140,7 @@ def test_what_a_score_or_a_family_raises_names_the_line(write: WriteFile) -> Non
         "def score(tables):\n    return 1 / 0\n"
         'A = made("m", score)\n'
         'F = MetricFamily("f", Kin, lambda name, chosen: made(1 / 0))\n'
+        'G = MetricFamily("g", Kin, lambda name, chosen: made(chosen))\n'
     )
     known = catalogue([path])
     place = f"{path}, line {FIRST_LINE + 1}: metric m: ZeroDivisionError: division by zero"
@@ -148,6 +149,8 @@ def test_what_a_score_or_a_family_raises_names_the_line(write: WriteFile) -> Non
     assert str(caught.value) == place
     with pytest.raises(ConfigError, match=f"line {FIRST_LINE + 3}: metric f: ZeroDivisionError"):
         known.load("f")
+    with pytest.raises(ConfigError, match=r"metric g: make.* gave no Metric g"):
+        known.load("g")
 
 
 class TestPackages:

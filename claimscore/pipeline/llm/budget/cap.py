@@ -298,7 +298,7 @@ class Budget:
             if sent >= self._max_requests:
                 return (
                     f"--max-requests {self._max_requests} is used up: {sent} requests were sent; "
-                    "with a higher --max-requests the run goes on"
+                    "the same command with a higher --max-requests goes on"
                 )
         if self._cap is None:
             return None
@@ -309,7 +309,8 @@ class Budget:
         besides = f" and {_dollars(possibly)} possibly billed besides" if possibly else ""
         return (
             f"{_dollars(billed)} of --max-cost {_dollars(self._cap)} is spent{besides}; the next "
-            f"request may cost up to {_dollars(pico)}; with a higher --max-cost the run goes on"
+            f"request may cost up to {_dollars(pico)}; the same command with a higher --max-cost "
+            "goes on"
         )
 
     def _sums_with(self, pico: int) -> tuple[int, int]:

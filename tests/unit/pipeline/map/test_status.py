@@ -23,8 +23,9 @@ N_ROWS = 10
 
 
 def run_map(folder: Path, provider: FakeProvider, on_progress: Any = None) -> Path:
-    """Ten rows in chunks of three, of which the fifth is refused."""
-    claimscore.map(config(folder), provider=provider, on_progress=on_progress)
+    """Ten rows in chunks of three, asked one by one, of which the fifth is refused."""
+    llm = claimscore.LLMConfig(max_concurrency=1)
+    claimscore.map(config(folder, llm=llm), provider=provider, on_progress=on_progress)
     return folder / "out.parquet"
 
 
