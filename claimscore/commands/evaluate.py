@@ -80,25 +80,6 @@ def summac_command(config: SummacConfig, out: Path | None, as_json: bool) -> Non
     _finish(summac_benchmark(config), as_json, out)
 
 
-@evaluate.command("convert")
-@click.argument("name", help="Name of the data set; a wrong one lists all.")
-@click.argument(
-    "source", type=click.Path(path_type=Path), help="File or folder as its authors publish it."
-)
-@own_option(
-    "-o", "--out", type=NEW_FILE, required=True, metavar="FILE", help="JSONL file to write."
-)
-@json_option
-def convert_command(name: str, source: Path, out: Path, as_json: bool) -> None:
-    """Convert a published data set to records for `run` and `evaluate`."""
-    from claimscore.evaluation.datasets import convert
-
-    count = convert(name, source, out)
-    print(
-        json.dumps({"out": str(out), "records": count}) if as_json else f"{out}: {count:,} records"
-    )
-
-
 @evaluate.command("caspr", settings={"config": f"{_HERE}.caspr_experiment:CasprConfig"})
 @output_options
 def evaluate_caspr(config: CasprConfig, quiet: bool, as_json: bool) -> int:

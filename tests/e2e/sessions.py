@@ -458,14 +458,10 @@ def _evaluations(session: Session) -> None:
     out = folder / "factsim"
     factsim = ("evaluate", "factsim", examples)
     session.call("evaluate factsim", *factsim, "--json", "--out", out, out=out)
-    published = [{"dataset": "frank", "claim": "It is clean.", "document": "A room.", "label": 1}]
-    source = _jsonl(folder / "published.jsonl", published)
     human = [{"id": "1", "summary": "Bo sat, and Al ran.", "claims": ["Bo sat.", "Al ran."]}]
     ours = [{"id": "1", "claims": ["Bo sat."]}]
     tables = (_jsonl(folder / "human.jsonl", human), _jsonl(folder / "ours.jsonl", ours))
     session.call("evaluate claims", "evaluate", "claims", *tables, *few, "--out", out, out=out)
-    convert = ("evaluate", "convert", "summac", source, "--out", folder / "converted.jsonl")
-    session.call("evaluate convert", *convert)
 
 
 FACTSIM: dict[str, Any] = {

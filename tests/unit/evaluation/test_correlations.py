@@ -11,8 +11,8 @@ import pytest
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.correlations import CorrelateConfig, CorrelateResult, correlate
-from claimscore.evaluation.datasets import convert
 from claimscore.stats.correlation import kendall
+from papers.readers import write
 from tests.support.rated_tables import rated_rows, write_jsonl
 from tests.support.shared_data import shared
 
@@ -147,7 +147,7 @@ def test_too_little_to_correlate(tmp_path: Path, cases: int, systems: int, messa
 def test_opinsummeval_from_the_published_file(tmp_path: Path):
     source = shared("data/opinsummeval.jsonl")
     path = tmp_path / "records.jsonl"
-    assert convert("opinsummeval", source, path) == 1400
+    assert write("opinsummeval", source, path) == 1400
     config = CorrelateConfig(str(path), ("supert_score",), ("readblty",), "case", samples=10)
     cases = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
     scores, ratings = (

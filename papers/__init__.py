@@ -1,0 +1,1 @@
+"""What published papers report, measured again: a script a paper, on the public API."""
