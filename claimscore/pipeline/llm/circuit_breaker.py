@@ -61,7 +61,7 @@ class CircuitBreaker:
         self._weight = 0.0
         self._since: float | None = None
         self._n_probes = 0
-        self._next_probe = 0.0
+        self._next_probe = self._not_before = 0.0
         self._is_probing = False
 
     @property
@@ -72,7 +72,8 @@ class CircuitBreaker:
     @property
     def probe_in_s(self) -> float:
         """Seconds to the next probe: 0.0 where it is due, infinity while one is under way."""
-        return math.inf if self._is_probing else max(0.0, self._next_probe - self._clock())
+        due_at = max(self._next_probe, self._not_before)
+        return math.inf if self._is_probing else max(0.0, due_at - self._clock())
 
     def begin_probe(self) -> None:
         """The attempt that begins now is the probe."""
@@ -88,7 +89,7 @@ class CircuitBreaker:
             return 0.0
         down_s = self.failing_s if self.is_open else 0.0
         self._since = None
-        self._weight = 0.0
+        self._weight = self._not_before = 0.0
         self._failing.clear()
         self._close()
         return down_s
@@ -110,10 +111,11 @@ class CircuitBreaker:
 
         It does not where the server is down or was not reached. `probe`: the attempt was the
         probe. `others_answered`: other requests were answered since this one first failed, so
-        the fault is its own and no evidence. Raises `OutageError` once no server of the group
-        has answered for `max_outage_s`.
+        the fault is its own and no evidence. No probe comes before the error's `retry_after_s`.
+        Raises `OutageError` once no server of the group has answered for `max_outage_s`.
         """
         self._begin()
+        self._not_before = max(self._not_before, self._clock() + (error.retry_after_s or 0.0))
         self.why, self.times_out = str(error), error.kind == "timeout"
         if not others_answered:
             self._weigh(key, error)

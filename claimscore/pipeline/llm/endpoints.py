@@ -30,9 +30,9 @@ from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
 from claimscore.pipeline.llm.providers.base import Provider, base_urls, servers_of
 from claimscore.pipeline.llm.providers.errors import probable_cause
 from claimscore.pipeline.llm.ratelimit.limiter import LimiterState, Permit, RateLimiter
-from claimscore.pipeline.llm.ratelimit.token_estimate import TokenEstimate
 from claimscore.pipeline.llm.stats import EngineStats, ServerStats
 from claimscore.pipeline.llm.stopping import FirstAnswers, Halted, Stop
+from claimscore.pipeline.llm.tokens import TokenEstimate
 from claimscore.types import Completion, Request
 
 #: Is told of rare events: a kind and fields, for the events of a run.

@@ -24,15 +24,15 @@ import anyio
 
 from claimscore.errors import BudgetError, ConfigError, StoppedEarly
 from claimscore.pipeline.llm.budget.ledger import Ledger, Spent, read_spent
-from claimscore.pipeline.llm.budget.pricing import PICO, Price
-from claimscore.types import OutputSchema, Request, Usage, utf8_bytes
+from claimscore.pipeline.llm.budget.pricing import GIVEN, PICO, Price
+from claimscore.pipeline.llm.tokens import most_tokens
+from claimscore.types import Request, Usage
 
 #: The name of a run's ledger in its state folder.
 SPEND_FILE = "spend.jsonl"
 
-#: What a chat template, a server's own system prompt and the order to answer in JSON may add.
-_REQUEST_OVERHEAD_TOKENS = 256
-_MESSAGE_OVERHEAD_TOKENS = 16
+#: Tiers of service that cost no more than the price of the table.
+_PRICED_TIERS = (None, "auto", "default", "flex")
 
 
 @dataclasses.dataclass(slots=True)
@@ -104,7 +104,6 @@ class Budget:
                 "--input-price and --output-price (dollars a million tokens), or bound the run "
                 "by --max-requests"
             )
-        self._schema: tuple[OutputSchema | None, int] = (None, 0)
         self._max_requests = max_requests
         self._cap = None if max_cost is None else math.floor(max_cost * PICO)
         self._capped = max_cost is not None or max_requests is not None
@@ -140,10 +139,20 @@ class Budget:
     # -- before a request is sent
 
     def try_reserve(self, request: Request) -> Reservation | None:
-        """The right to send it, or None where that must be waited for. Never waits."""
+        """The right to send it, or None where that must be waited for. Never waits.
+
+        Raises `ConfigError` where a cap is in dollars and the request's tier has no known price.
+        """
         if not self._capped:
             self._sent += 1
             return Reservation(request)
+        tier = request.extra.get("service_tier")
+        price = self._price_of(request) if self._cap is not None else None
+        if price is not None and price.source != GIVEN and tier not in _PRICED_TIERS:
+            raise ConfigError(
+                f"--max-cost: what service_tier {json.dumps(tier)} costs is not known; name "
+                "--input-price and --output-price, or bound the run by --max-requests"
+            )
         return None if self._waiters else self._take(request)
 
     async def reserve(self, request: Request) -> Reservation:
@@ -186,7 +195,7 @@ class Budget:
         reported_prompt, reported_completion = prompt or 0, completion or 0
         without_usage = int(prompt is None or completion is None)
         if prompt is None or completion is None:
-            most_prompt, most_completion = self._most_tokens(reservation.request)
+            most_prompt, most_completion = most_tokens(reservation.request)
             prompt = most_prompt if prompt is None else prompt
             completion = most_completion if completion is None else completion
         price, pico, cached = (
@@ -208,7 +217,7 @@ class Budget:
 
     def keep(self, reservation: Reservation) -> None:
         """Its answer did not arrive and may have been billed: it counts in full."""
-        prompt, completion = self._most_tokens(reservation.request)
+        prompt, completion = most_tokens(reservation.request)
         price, pico = self._price_of(reservation.request), 0
         if price is not None:
             pico = reservation.pico_usd or price.most(prompt, completion)
@@ -264,7 +273,7 @@ class Budget:
         number = 0
         if self._ledger is not None:
             known = None if self._price is None else pico
-            number = self._ledger.reserve(*self._most_tokens(request), known)
+            number = self._ledger.reserve(*most_tokens(request), known)
         self._held_pico += pico
         self._in_flight += 1
         self._sent += 1
@@ -331,29 +340,7 @@ class Budget:
 
     def _most_pico(self, request: Request) -> int:
         price = self._price_of(request)
-        return 0 if price is None else price.most(*self._most_tokens(request))
-
-    def _most_tokens(self, request: Request) -> tuple[int, int]:
-        """Bounds of a request's prompt and completion tokens that need no tokenizer.
-
-        Tokenizers of today's models take at least one byte of UTF-8 for a token, so a text has
-        at most as many tokens as bytes. The schema counts as a text; roles, templates and what
-        else a server adds are covered by allowances, several times what is usual.
-        """
-        prompt = _REQUEST_OVERHEAD_TOKENS + self._schema_bytes(request.output)
-        for _, content in request.messages:
-            prompt += utf8_bytes(content) + _MESSAGE_OVERHEAD_TOKENS
-        return prompt, request.max_tokens
-
-    def _schema_bytes(self, output: OutputSchema | None) -> int:
-        """The schema's length as it is sent; that of the last one is remembered."""
-        if output is None:
-            return 0
-        known, size = self._schema
-        if known is not output:
-            size = utf8_bytes(output.name) + utf8_bytes(json.dumps(output.schema))
-            self._schema = (output, size)
-        return size
+        return 0 if price is None else price.most(*most_tokens(request))
 
 
 def spent_so_far(path: Path, price: Price | None = None) -> SpendTotals:

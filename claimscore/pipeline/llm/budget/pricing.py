@@ -30,6 +30,9 @@ _OPENAI_URL = "https://api.openai.com/v1"
 #: OpenAI caches prompts from this length on, some models at a price and without being asked.
 _CACHED_FROM_TOKENS = 1024
 
+#: The source of prices that the user names.
+GIVEN = "--input-price and --output-price"
+
 _BATCH = {"processing": "batch"}
 _PRICED = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 
@@ -124,8 +127,7 @@ def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
     half where it says nothing of batches.
     """
     if config.input_price is not None and config.output_price is not None:
-        given = "--input-price and --output-price"
-        return Price(config.input_price, config.output_price, config.input_price, given)
+        return Price(config.input_price, config.output_price, config.input_price, GIVEN)
     family, model = config.family, config.model.partition(":")[2]
     if family == "builtin":
         return Price(0.0, 0.0, 0.0, "builtin: no model is asked")

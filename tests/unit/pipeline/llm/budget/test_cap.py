@@ -23,7 +23,7 @@ from claimscore.pipeline.llm.budget.cap import (
     totals_of,
 )
 from claimscore.pipeline.llm.budget.ledger import Ledger
-from claimscore.pipeline.llm.budget.pricing import PICO, Price
+from claimscore.pipeline.llm.budget.pricing import GIVEN, PICO, Price
 from claimscore.types import Message, OutputSchema, Request, Usage
 
 pytestmark = pytest.mark.anyio
@@ -172,6 +172,19 @@ class TestCaps:
     def test_a_cost_cap_needs_a_price(self) -> None:
         with pytest.raises(ConfigError, match=r"--input-price.*--max-requests"):
             Budget(price=None, max_cost=1.0)
+
+    def test_parameters_of_ones_own_are_set_aside_too(self) -> None:
+        tools = [{"type": "function", "function": {"name": "f", "description": "x" * 5_000}}]
+        asked = dataclasses.replace(request(), extra={"tools": tools})
+        assert most(asked) >= MOST + 5_000
+
+    def test_a_tier_of_unknown_price_is_refused_under_a_cap_in_dollars(self) -> None:
+        asked = dataclasses.replace(request(), extra={"service_tier": "priority"})
+        with pytest.raises(ConfigError, match=r'service_tier "priority".*--input-price.*--max-req'):
+            Budget(price=PRICE, max_cost=1.0).try_reserve(asked)
+        of_the_user = dataclasses.replace(PRICE, source=GIVEN)
+        taken(Budget(price=of_the_user, max_cost=1.0).try_reserve(asked))
+        taken(Budget(price=PRICE, max_requests=1).try_reserve(asked))
 
     async def test_the_cap_is_said_with_what_is_spent_and_needed(self) -> None:
         spending = Budget(price=PRICE, max_cost=1.0)

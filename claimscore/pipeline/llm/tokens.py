@@ -1,22 +1,42 @@
-"""How many tokens a request will take, without a tokeniser: learnt from what servers report."""
+"""How many tokens a request takes, without a tokenizer: at most, and by what servers report."""
 
 from __future__ import annotations
 
+import json
 import math
 
-from claimscore.types import Completion, Request
+from claimscore.types import Completion, Request, utf8_bytes
 
 #: English text has about four characters a token.
 CHARACTERS_PER_TOKEN = 4.0
 
-#: The first expectation counts as so many tokens of prompt, and as one answer.
+#: The first expectation of a prompt counts as so many tokens of it.
 _FIRST_TOKENS = 10.0
-
-#: Before any was seen, answers are expected to be this much shorter than they may be.
-_FIRST_SHARE = 1 / 8
 
 #: About so many answers are remembered.
 _MEMORY = 200
+
+#: What a chat template, a server's own system prompt and the order to answer in JSON may add.
+_REQUEST_OVERHEAD_TOKENS = 256
+_MESSAGE_OVERHEAD_TOKENS = 16
+
+
+def most_tokens(request: Request) -> tuple[int, int]:
+    """Bounds of a request's prompt and completion tokens that need no tokenizer.
+
+    Tokenizers of today's models take at least one byte of UTF-8 for a token, so a text has
+    at most as many tokens as bytes. The schema and parameters of one's own (`tools`) count as
+    texts; roles, templates and what else a server adds are covered by allowances, several times
+    what is usual.
+    """
+    prompt = _REQUEST_OVERHEAD_TOKENS
+    for _, content in request.messages:
+        prompt += utf8_bytes(content) + _MESSAGE_OVERHEAD_TOKENS
+    if request.output is not None:
+        prompt += utf8_bytes(request.output.name) + utf8_bytes(json.dumps(request.output.schema))
+    if request.extra:
+        prompt += utf8_bytes(json.dumps(dict(request.extra)))
+    return prompt, request.max_tokens
 
 
 class _Kind:
@@ -33,7 +53,7 @@ class _Kind:
 
     def output_tokens(self, max_tokens: int) -> float:
         seen = self.n_seen * self._output_tokens
-        return min((max_tokens * _FIRST_SHARE + seen) / (1 + self.n_seen), max_tokens)
+        return min((max_tokens + seen) / (1 + self.n_seen), max_tokens)
 
     def learn(self, characters: int, prompt: int, output: int) -> None:
         self.n_seen += 1
@@ -47,36 +67,34 @@ class _Kind:
 class TokenEstimate:
     """Expects what the server reported of requests with the same output schema.
 
-    Reserving `max_tokens` instead would leave most of a limit unused. Before the first
-    answer with a schema, prompts are expected to be like those of others.
+    Reserving the most that a request may take would leave most of a limit unused; it is reserved
+    only until one with its schema was answered. It counts as one answer from then on, since short
+    answers come first.
     """
 
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
-        self._all = _Kind()
 
     def expect(self, request: Request) -> int:
         """Prompt and completion tokens of a request not yet sent."""
         kind = self._kinds.get(_name(request))
-        prompt = (kind or self._all).prompt_tokens(_characters(request))
-        output = (kind or _NEW).output_tokens(request.max_tokens)
-        return math.ceil(prompt + output)
+        if kind is None:
+            return sum(most_tokens(request))
+        prompt = kind.prompt_tokens(_characters(request))
+        return math.ceil(prompt + kind.output_tokens(request.max_tokens))
 
     def learn(self, request: Request, completion: Completion) -> int:
-        """Tokens that an answered request took, by the server's count where it gave one."""
+        """Tokens that an answered request took, by the server's count where it gave one, and at
+        most what it can have taken: one wild count must not stop all sending."""
         characters = _characters(request)
-        kind = self._kinds.setdefault(_name(request), _Kind())
         prompt, output = completion.usage.prompt_tokens, completion.usage.completion_tokens
         if prompt is None:
             prompt = math.ceil(characters / CHARACTERS_PER_TOKEN)
         if output is None:
             output = math.ceil(len(completion.text) / CHARACTERS_PER_TOKEN)
-        kind.learn(characters, prompt, output)
-        self._all.learn(characters, prompt, output)
+        prompt, output = map(min, (prompt, output), most_tokens(request))
+        self._kinds.setdefault(_name(request), _Kind()).learn(characters, prompt, output)
         return prompt + output
-
-
-_NEW = _Kind()
 
 
 def _name(request: Request) -> str:

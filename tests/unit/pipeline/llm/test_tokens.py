@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.ratelimit.token_estimate import TokenEstimate
+from claimscore.pipeline.llm.tokens import TokenEstimate
 from claimscore.types import Completion, Message, Request, Usage
 
 
@@ -20,7 +20,7 @@ def test_the_mean_error_becomes_small(
 ):
     estimate, expected, used = TokenEstimate(), 0, 0
     for i, (characters, spread) in enumerate(shapes):
-        asked = Request("p", "n", "m", (Message("user", "x" * characters),), max_tokens=800)
+        asked = Request("p", "n", "m", (Message("user", "x" * characters),), max_tokens=3 * mean)
         if i >= 30:
             expected += estimate.expect(asked)
         usage = Usage(round(characters / characters_per_token), round(mean * spread))

@@ -1,0 +1,165 @@
+"""What a server's answers must not undo: declared limits, waits that it asks for, one row's end.
+
+The whole engine asks the real provider of OpenAI's protocol, whose server is a function. In virtual
+time: a minute takes a millisecond.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from claimscore.cache.base import MemoryCache
+from claimscore.errors import BudgetError
+from claimscore.pipeline.llm.budget.cap import Budget
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider
+from claimscore.pipeline.llm.question import Answer
+from claimscore.types import Completion, Failure, Message, OutputSchema
+from tests.support.virtual_time import VIRTUAL_TIME
+
+pytestmark = pytest.mark.anyio
+
+Body = dict[str, Any]
+KEY = "sk-0123456789"
+SCHEMA = OutputSchema("answer", {"type": "object"})
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return VIRTUAL_TIME
+
+
+@pytest.fixture(autouse=True)
+def the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same draws, and no thread: virtual time would not wait for it."""
+
+    async def at_once(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
+        return function(*args)
+
+    random.seed(7)
+    monkeypatch.setattr(anyio.to_thread, "run_sync", at_once)
+
+
+class Server:
+    """Replies to a body by a function; `arrivals` are the seconds at which requests came."""
+
+    def __init__(self, reply: Callable[[Body], httpx2.Response], *, latency_s: float = 0.1) -> None:
+        self.arrivals: list[float] = []
+        self._reply = reply
+        self._latency_s = latency_s
+
+    async def handle(self, request: httpx2.Request) -> httpx2.Response:
+        self.arrivals.append(anyio.current_time())
+        body = json.loads(request.content)
+        reply = self._reply(body)
+        await anyio.sleep(self._latency_s)
+        return reply
+
+    def n_between(self, from_s: float, to_s: float) -> int:
+        return sum(from_s <= moment < to_s for moment in self.arrivals)
+
+
+def answer(body: Body, completion_tokens: int = 5) -> httpx2.Response:
+    """The question as the answer."""
+    choice = {"message": {"content": body["messages"][-1]["content"]}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 10, "completion_tokens": completion_tokens}
+    return httpx2.Response(200, json={"choices": [choice], "usage": usage, "model": "m"})
+
+
+def refusal(status: int, message: str, **headers: str) -> httpx2.Response:
+    return httpx2.Response(status, json={"error": {"message": message}}, headers=headers)
+
+
+async def ask(
+    server: Server, n: int, *, within_s: float, max_tokens: int = 256, **options: Any
+) -> list[Answer[str] | Failure]:
+    """The outcomes of the questions "0", "1", ...; `TimeoutError` where it takes longer."""
+    provider = OpenAIProvider(
+        "m", transport=httpx2.MockTransport(server.handle), key="sk-0123456789"
+    )
+    async with Engine(provider, MemoryCache(), **options) as engine:
+        requests = [
+            engine.request([Message("user", f"row {i}")], max_tokens=max_tokens, output=SCHEMA)
+            for i in range(n)
+        ]
+        with anyio.fail_after(within_s):
+            return await engine.answer_all(requests, text)
+
+
+def text(completion: Completion) -> str:
+    return completion.text
+
+
+def wants_plain_text(body: Body) -> httpx2.Response:
+    """A server that takes neither a response format nor `max_tokens` nor a temperature."""
+    for name in ("response_format", "max_tokens", "temperature", "top_p"):
+        if name in body:
+            return refusal(400, f"Unsupported parameter: '{name}' is not supported")
+    return answer(body)
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="a permit is for all requests of one attempt")
+async def test_every_request_that_asks_for_the_dialect_is_paced() -> None:
+    """`--rpm 60`: one request a second, and a quarter of a second's worth to begin with."""
+    server = Server(wants_plain_text, latency_s=2)
+    await ask(server, 20, within_s=600, rpm=60)
+    assert server.n_between(0, 6) <= 7
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="only the first of an attempt's is counted")
+async def test_every_request_that_asks_for_the_dialect_is_counted() -> None:
+    server, spending = Server(wants_plain_text, latency_s=2), Budget(max_requests=6)
+    with contextlib.suppress(BudgetError):
+        await ask(server, 20, within_s=600, rpm=60, spending=spending)
+    assert len(server.arrivals) == spending.totals.requests <= 6
+
+
+async def test_the_first_round_trip_does_not_pass_tpm() -> None:
+    """Answers are as long as they may be, and the first comes after most of a minute."""
+    server = Server(lambda body: answer(body, completion_tokens=600), latency_s=58)
+    await ask(server, 40, within_s=3600, tpm=10_000, max_tokens=600)
+    assert 610 * server.n_between(0, 58) <= 10_000
+
+
+@pytest.mark.parametrize("status", [503, 529])
+async def test_a_server_that_is_down_is_not_probed_before_it_said(status: int) -> None:
+    down = refusal(status, "overloaded", **{"retry-after": "30"})
+    server = Server(lambda body: answer(body) if anyio.current_time() >= 30 else down)
+    outcomes = await ask(server, 20, within_s=600, max_concurrency=8)
+    assert server.n_between(0, 0.15) == 8
+    assert server.n_between(0.15, 30) == 0
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+
+
+@pytest.mark.xfail(raises=TimeoutError, reason="a 429 never counts against a request")
+async def test_a_row_that_is_always_refused_is_one_failure() -> None:
+    """While others are answered, so the limit is not the reason."""
+
+    def reply(body: Body) -> httpx2.Response:
+        is_bad = body["messages"][-1]["content"] == "row 3"
+        return refusal(429, "slow down") if is_bad else answer(body)
+
+    outcomes = await ask(Server(reply), 40, within_s=1800, max_concurrency=2)
+    (failure,) = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    assert outcomes[3] is failure
+    assert "429" in failure.message
+    assert "slow down" in failure.message
+
+
+async def test_one_wild_figure_of_tokens_does_not_stop_all_sending() -> None:
+    """`completion_tokens` of 2**32 - 1 for an answer of at most 256."""
+
+    def reply(body: Body) -> httpx2.Response:
+        is_wild = body["messages"][-1]["content"] == "row 0"
+        return answer(body, completion_tokens=4_294_967_295 if is_wild else 5)
+
+    outcomes = await ask(Server(reply), 20, within_s=600, tpm=10_000)
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
