@@ -24,6 +24,15 @@ RATINGS = "ratings"
 ID = "id"
 
 
+def finite_number(text: str) -> float | None:
+    """A number that a person wrote; None for anything else, NaN, and what is beyond `LARGEST`."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if abs(number) <= LARGEST else None
+
+
 class RatedTable(NamedTuple):
     """The wanted columns of a table, and the names of all that it has."""
 

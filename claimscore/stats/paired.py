@@ -27,6 +27,9 @@ POWER = 0.8
 #: machine.
 EQUAL_WITHIN = 2e-5
 
+#: Student's t of so many records is the normal distribution, to six digits.
+_NORMAL_FROM = 1_000_000
+
 #: Records drawn at a time, of those that differ.
 _DRAWS = 1 << 20
 
@@ -81,6 +84,15 @@ class Difference:
         return records_needed(self.deviation, size)
 
 
+def paired_differences(a: Array, b: Array) -> Array:
+    """`b` minus `a`, ``[n]`` each, and 0 where that is at most `EQUAL_WITHIN`; NaN stays NaN.
+
+    Every interval, test, count and gate starts from these, so noise of machines is no evidence.
+    """
+    d = b - a
+    return np.where(np.abs(d) <= EQUAL_WITHIN, 0.0, d)
+
+
 def paired_difference(a: Array, b: Array, *, samples: int, seed: int) -> Difference:
     """Compare two lists of finite scores, ``[n]`` each, of the same records in the same order.
 
@@ -88,8 +100,8 @@ def paired_difference(a: Array, b: Array, *, samples: int, seed: int) -> Differe
     """
     if not a.size:
         return Difference(0, reason="no record has a score in both")
-    d = b - a
-    changed = d[np.abs(d) > EQUAL_WITHIN]
+    d = paired_differences(a, b)
+    changed = d[d != 0]
     higher, lower = int((changed > 0).sum()), int((changed < 0).sum())
     interval = paired_interval(d, samples=samples, seed=seed) if d.size >= MIN_VALUES else None
     reason = None
@@ -215,7 +227,7 @@ def records_needed(deviation: float, difference: float) -> int:
         raise ValueError("only a difference above zero can be shown")
     normal = stats.norm.ppf(1 - ALPHA / 2) + stats.norm.ppf(POWER)
     n = max(MIN_VALUES, math.floor((float(normal) * deviation / difference) ** 2))
-    while least_detectable(deviation, n) > difference:
+    while n < _NORMAL_FROM and least_detectable(deviation, n) > difference:
         n += 1
     return n
 
@@ -272,7 +284,7 @@ def cohens_d_z(d: Array) -> float | None:
     if d.size < 2:
         return None
     deviation = float(d.std(ddof=1))
-    return float(d.mean()) / deviation if deviation > EQUAL_WITHIN * 1e-3 else None
+    return float(d.mean()) / deviation if deviation > 1e-8 else None
 
 
 def rank_biserial(changed: Array) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -47,11 +46,18 @@ from claimscore.evaluation.compare.run_differences import (
 )
 from claimscore.evaluation.compared_run import ComparedRun, groups, open_run
 from claimscore.evaluation.label_items import corrected_differences
+from claimscore.evaluation.ratings_table import finite_number
 from claimscore.option import argument, option
 from claimscore.pipeline.encoders.protocols import Embedder
 from claimscore.runs import retry_if_compacted
 from claimscore.stats.bootstrap import MIN_VALUES
-from claimscore.stats.paired import Difference, Repeatability, paired_difference, repeatability
+from claimscore.stats.paired import (
+    EQUAL_WITHIN,
+    Difference,
+    Repeatability,
+    paired_difference,
+    repeatability,
+)
 from claimscore.stats.prediction_powered import CorrectedMean
 
 #: So many ids that one run lacks are named.
@@ -110,12 +116,13 @@ class CompareConfig:
     def wanted_difference(self, metric: str) -> float | None:
         """The difference of a metric that is to be shown; None where none was named."""
         text = self.wanted.get(metric)
-        try:
-            wanted = None if text is None else abs(float(text))
-        except ValueError:
-            wanted = math.nan
-        if wanted is not None and not 0 < wanted < math.inf:
-            raise ConfigError(f"--wanted {metric}={text}: write a number that is not 0, as caspr=2")
+        if text is None:
+            return None
+        wanted = abs(finite_number(text) or 0.0)
+        if wanted <= EQUAL_WITHIN:
+            raise ConfigError(
+                f"--wanted {metric}={text}: write a number beyond {EQUAL_WITHIN:g}, as caspr=2"
+            )
         return wanted
 
 
@@ -259,7 +266,7 @@ def _noise(config: CompareConfig, baseline: ComparedRun) -> dict[str, Noise]:
         a, b = rows["a"].to_numpy(), rows["b"].to_numpy()
         if a.size >= MIN_VALUES:
             difference = paired_difference(a, b, samples=config.samples, seed=config.seed)
-            found[metric] = Noise(difference, repeatability(b - a))
+            found[metric] = Noise(difference, repeatability(rows["difference"].to_numpy()))
     return found
 
 

@@ -391,7 +391,7 @@ def signed(value: float | None, places: int) -> str:
     """With its sign; what rounds to zero has none."""
     if value is None:
         return "none"
-    shown = f"{abs(value):.{places}f}"
+    shown = f"{abs(value):.{places}f}" if abs(value) < 1e9 else f"{abs(value):.4g}"
     if not float(shown):
         return shown
     return ("+" if value > 0 else "−") + shown

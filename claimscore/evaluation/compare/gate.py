@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from claimscore.errors import ConfigError
 from claimscore.evaluation.compare.comparison import Comparison
+from claimscore.evaluation.ratings_table import finite_number
 from claimscore.stats.bootstrap import MIN_VALUES
-from claimscore.stats.paired import one_sided_bound, records_needed
+from claimscore.stats.paired import EQUAL_WITHIN, one_sided_bound, records_needed
 
-_CONDITION = re.compile(r"\s*(\S+?)\s*([<>])\s*([+-]?\d+(?:\.\d+)?)\s*")
+_CONDITION = re.compile(r"\s*(\S+?)\s*([<>])\s*(\S+)\s*")
 
 
 class Condition(NamedTuple):
@@ -25,12 +26,13 @@ class Condition(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Condition:
         """`caspr > +2` or `claim-f1 < -0.01`; `ConfigError` for anything else."""
-        found = _CONDITION.fullmatch(text)
-        if found is None:
+        condition = _CONDITION.fullmatch(text)
+        limit = finite_number(condition[3]) if condition else None
+        if condition is None or limit is None:
             raise ConfigError(
                 f"--fail-if {text!r}: write a metric, > or <, and a difference, as in 'caspr > +2'"
             )
-        return cls(" ".join(text.split()), found[1], found[2] == ">", float(found[3]))
+        return cls(" ".join(text.split()), condition[1], condition[2] == ">", limit)
 
 
 class Gate(NamedTuple):
@@ -92,5 +94,7 @@ def gates(found: Comparison, conditions: Sequence[Condition]) -> Iterator[Gate]:
                 float(d.mean()),
                 bound,
                 bound > limit if condition.above else bound < limit,
-                records_needed(float(d.std(ddof=1)), abs(limit)) if limit else None,
+                records_needed(float(d.std(ddof=1)), abs(limit))
+                if abs(limit) > EQUAL_WITHIN
+                else None,
             )

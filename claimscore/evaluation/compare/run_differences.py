@@ -12,11 +12,11 @@ import polars as pl
 from claimscore.evaluation.compared_run import ComparedRun
 from claimscore.runs import damage_as_error
 from claimscore.stats.paired import (
-    EQUAL_WITHIN,
     Difference,
     Verdict,
     holm,
     paired_difference,
+    paired_differences,
     verdict,
 )
 
@@ -214,7 +214,8 @@ def paired_scores(a: ComparedRun, b: ComparedRun, metric: str, ids: pl.Series) -
         rows = rows.with_columns(
             pl.when(f"{name}_").then(f"{name}_reason").otherwise(pl.lit(NO_ROW))
         )
-    rows = rows.with_columns(difference=pl.col("b") - pl.col("a"))
+    d = paired_differences(rows["a"].to_numpy(), rows["b"].to_numpy())
+    rows = rows.with_columns(pl.Series("difference", d, nan_to_null=True))
     return PairedScores(metric, rows.select(PAIRED_SCHEMA.keys()))
 
 
@@ -279,8 +280,6 @@ def most_moved(paired: PairedScores, top: int) -> list[Move]:
     """The records whose score moved most, the largest difference first; of equals by id."""
     size = pl.col("difference").abs()
     rows = (
-        paired.rows.filter(size > EQUAL_WITHIN)
-        .sort(size.round(9), "id", descending=[True, False])
-        .head(top)
+        paired.rows.filter(size > 0).sort(size.round(9), "id", descending=[True, False]).head(top)
     )
     return [Move(paired.metric, *values) for values in rows.select("id", "a", "b").iter_rows()]

@@ -181,6 +181,22 @@ def test_what_another_machine_may_change_is_no_change():
     assert verdict(found, found.p_bootstrap) == "same"
 
 
+def test_noise_of_machines_is_no_evidence():
+    """499 of 500 records moved by 1e-6 and one by .5: one record moved, and nothing is shown."""
+    a = np.full(500, 0.5)
+    b = a + np.array([1e-6] * 499 + [0.5])
+    found = paired_difference(a, b, samples=2000, seed=0)
+    assert (found.higher, found.same, found.low) == (1, 499, 0.0)
+    assert found.p_bootstrap > 0.3
+    assert verdict(found, found.p_bootstrap) == "not shown"
+    assert found.mean == pytest.approx(0.001)
+
+
+def test_a_tiny_difference_takes_a_number_of_records():
+    """No number is too large to be said, and none makes the search endless."""
+    assert records_needed(1e6, 2e-5) == pytest.approx(1.96e22, rel=0.01)
+
+
 def test_a_least_detectable_difference_is_shown_as_often_as_stated():
     """By simulation: four in five t tests of normal differences with that mean are significant."""
     generator = np.random.default_rng(5)

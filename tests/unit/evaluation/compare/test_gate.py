@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.support.command_line import Command
@@ -60,6 +61,8 @@ def test_only_what_is_shown_fails(
         ("up", "write a metric, > or <, and a difference, as in 'caspr > +2'"),
         ("up = 2", "write a metric"),
         ("up > two", "write a metric"),
+        ("up > nan", "write a metric"),
+        ("up > 1e999", "write a metric"),
         ("other > 2", "share no metric other; they share: up, noisy, same"),
     ],
 )
@@ -70,6 +73,17 @@ def test_a_gate_that_cannot_be_judged_is_an_error(
     assert refused.status == 2
     assert said in refused.err
     assert refused.err.count("\n") == 1
+
+
+def test_moves_within_the_noise_of_machines_pass_every_gate(tmp_path: Path, cli: Command) -> None:
+    """All records moved by 1e-6, and each limit that is not above what counts as equal."""
+    runs = [write_run(tmp_path / n, IDS, {"m": [0.5 + d] * 40}) for n, d in (("a", 0), ("b", 1e-6))]
+    for condition in ("m > 0", "m < 0", "m > 0.00000000001", "m > 1e-300", "m<-2e-6"):
+        passed = cli("compare", *runs, "--fail-if", condition)
+        assert (passed.status, "passes" in passed.out) == (0, True), condition
+    differences = tmp_path / "d.parquet"
+    cli("compare", *runs, "--differences", differences)
+    assert pl.read_parquet(differences)["difference"].to_list() == [0.0] * 40
 
 
 def test_too_few_records_are_an_error(tmp_path: Path, cli: Command) -> None:

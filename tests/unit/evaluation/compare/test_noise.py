@@ -84,7 +84,15 @@ def test_only_a_repetition_measures_noise(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "says"), [("ds=x", "write a number"), ("ds=0", "not 0"), ("ms=1", "they share: ds")]
+    ("wanted", "says"),
+    [
+        ("ds=x", "write a number"),
+        ("ds=0", "beyond 2e-05"),
+        ("ds=1e-300", "beyond 2e-05"),
+        ("ds=nan", "write a number"),
+        ("ds=1e300", "write a number"),
+        ("ms=1", "they share: ds"),
+    ],
 )
 def test_a_wanted_difference_is_a_number_of_a_shared_metric(
     wanted: str, says: str, runs: tuple[Path, Path], cli: Command
