@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import itertools
 import math
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +15,10 @@ from numpy.typing import NDArray
 
 from claimscore.atomic import write_text
 from claimscore.config import check_least, path_or_address
+from claimscore.csv_text import csv_text, unescaped
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.compared_run import ComparedRun, open_run
+from claimscore.evaluation.ratings_table import finite_number
 from claimscore.metrics import METRICS
 from claimscore.metrics.catalogue import Catalogue
 from claimscore.metrics.repeats import ONCE
@@ -42,8 +41,6 @@ CLAIM_METRICS = ("faithfulness", "claim-recall")
 
 #: The name that `label` gives its file in the folder of a run, where `compare` looks for it.
 LABELS_FILE = "labels.csv"
-
-_FORMULA = re.compile(r"[=+\-@\t\r]")
 
 _FIRST_COLUMNS = ("metric", "id", "claim_position")
 _LAST_COLUMNS = ("weight", "label")
@@ -232,20 +229,7 @@ def _text(value: object) -> str:
 
 def write_sheet(rows: pl.DataFrame, path: Path) -> None:
     """Write a table to label as CSV that spreadsheets read: UTF-8 with a byte order mark."""
-    stream = io.StringIO()
-    writer = csv.writer(stream)
-    writer.writerow(rows.columns)
-    writer.writerows([_cell(value) for value in row] for row in rows.iter_rows())
-    write_text(path, "\ufeff" + stream.getvalue())
-
-
-def _cell(value: object) -> object:
-    """A text that a spreadsheet would take for a formula gets an apostrophe before it."""
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
-
-
-def _plain(text: str) -> str:
-    return text[1:] if text[:1] == "'" and _FORMULA.match(text[1:]) else text
+    write_text(path, "\ufeff" + csv_text(rows))
 
 
 # Reading
@@ -298,16 +282,20 @@ def _read(path: str, items: Items, texts: dict[Any, str | None]) -> pl.DataFrame
         said = (row["label"] or "").strip()
         if not said:
             continue
-        try:
-            index = int(row["claim_position"]) if items.of_claims else None
-            weight = float(row["weight"])
-        except ValueError:
-            raise InputError(f"{where}: claim_position or weight is no number") from None
-        id = row["id"] if (row["id"], index) in texts else _plain(row["id"])
+        position, weight = (finite_number(row[name] or "") for name in ("claim_position", "weight"))
+        if weight is None or weight <= 0:
+            raise InputError(f"{where}: weight {row['weight']!r} is no number above 0")
+        if items.of_claims and (position is None or position % 1):
+            raise InputError(
+                f"{where}: claim_position {row['claim_position']!r} is no whole number"
+            )
+        index = None if position is None or not items.of_claims else int(position)
+        # A spreadsheet may have taken the apostrophe away.
+        cells = (unescaped(row["id"] or ""), row["id"])
+        id = next((cell for cell in cells if (cell, index) in texts), cells[0])
         key = id, index
-        if key not in texts or (
-            items.of_claims and _plain(texts[key] or "") != _plain(row.get("claim") or "")
-        ):
+        claim = row.get("claim") or ""
+        if key not in texts or (items.of_claims and texts[key] not in (unescaped(claim), claim)):
             what = f"claim {index} of record {id}" if items.of_claims else f"record {id}"
             raise InputError(
                 f"{where}: {items.run.path} has no such {what}; labels belong to the run that they "
@@ -335,11 +323,8 @@ def _label(said: str, where: str, of_claims: bool) -> tuple[str | None, float]:
         if len(verdict) != 1:
             raise InputError(f"{where}: label {said!r} is none of {', '.join(VERDICTS)}")
         return verdict[0], float(verdict[0] == VERDICTS[0])
-    try:
-        rating = float(said)
-    except ValueError:
-        rating = math.nan
-    if not math.isfinite(rating):
+    rating = finite_number(said)
+    if rating is None:
         raise InputError(f"{where}: label {said!r} is no number")
     return None, rating
 

@@ -282,8 +282,9 @@ def _rater_row(one: Rater, other: Rater, samples: int, seed: int) -> Row:
     rows = one.rows.join(other.rows, on=["id", "claim_position"], nulls_equal=True)
     row: dict[str, Any] = {"one": one.name, "other": other.name, "n": rows.height}
     if rows["label"].null_count() == rows.height:  # ratings have no words
-        tau = kendall(rows["value"], rows["value_right"], level="pooled") if rows.height else None
-        return row | {"measure": "tau-b", "value": tau and tau.value}
+        values = rows["value"], rows["value_right"]
+        tau = kendall(*values, level="pooled").value if rows.height > 1 else None
+        return row | {"measure": "tau-b", "value": tau}
     rows = rows.drop_nulls("label")
     found = _measured(_cells(rows, "label", "label_right"), {"value": _kappa}, samples, seed)
     return row | {"n": rows.height, "measure": "κ"} | found

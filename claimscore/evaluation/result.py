@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import polars as pl
 
 from claimscore.atomic import atomic_path, os_errors, write_text
+from claimscore.csv_text import csv_text
 from claimscore.stats.bootstrap import Array, percentile_bounds
 
 Row = Mapping[str, Any]
@@ -77,13 +78,7 @@ class EvaluationResult(abc.ABC):
         for name, frame in self.files().items():
             with atomic_path(out / f"{name}.parquet") as path:
                 frame.write_parquet(path)
-            lists = [
-                pl.col(column).list.eval(pl.element().cast(pl.String)).list.join(" ")
-                for column, dtype in frame.schema.items()
-                if isinstance(dtype, pl.List)
-            ]
-            with atomic_path(out / f"{name}.csv") as path:
-                frame.with_columns(lists).write_csv(path)
+            write_text(out / f"{name}.csv", csv_text(frame))
         write_text(out / f"{self.name}.md", self.markdown())
 
 

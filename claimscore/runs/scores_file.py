@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from claimscore.atomic import os_errors
+from claimscore.csv_text import csv_text
 from claimscore.errors import ConfigError
 from claimscore.runs.damage import ADVICE, polars_errors
 from claimscore.runs.parts import Checksum
@@ -91,7 +92,7 @@ def wide_scores(rows: pl.DataFrame) -> pl.DataFrame:
 def write_csv(storage: Storage) -> None:
     """Write `wide_scores` of scores.parquet beside it, as scores.csv."""
     rows = pl.read_parquet(io.BytesIO(storage.read(SCORES_FILE)))
-    storage.write("scores.csv", wide_scores(rows).write_csv().encode())
+    storage.write("scores.csv", csv_text(wide_scores(rows)).encode())
 
 
 def check_scores(storage: Storage) -> None:

@@ -11,7 +11,17 @@ from pathlib import Path
 import claimscore
 
 PACKAGE = Path(claimscore.__file__).parent
-BASE = {"errors", "types", "config", "option", "tables", "atomic", "file_lock", "__init__"}
+BASE = {
+    "errors",
+    "types",
+    "config",
+    "option",
+    "tables",
+    "atomic",
+    "csv_text",
+    "file_lock",
+    "__init__",
+}
 
 #: For each part (longest matching prefix), the parts it may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -24,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "option": set(),
     "tables": {"errors", "types"},
     "atomic": {"errors"},
+    "csv_text": set(),
     "file_lock": set(),
     "addresses": {"errors"},
     "http_headers": {"types"},

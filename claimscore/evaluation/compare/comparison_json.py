@@ -11,6 +11,7 @@ import polars as pl
 
 from claimscore import __version__
 from claimscore.atomic import write_bytes, write_text
+from claimscore.csv_text import csv_text
 from claimscore.errors import ConfigError
 from claimscore.evaluation.compare.claim_matching import Agreement
 from claimscore.evaluation.compare.comparison import (
@@ -254,7 +255,7 @@ def write_differences(found: Comparison, path: Path) -> None:
     check_differences_path(path)
     rows = difference_rows(found)
     if path.suffix == ".csv":
-        write_text(path, rows.write_csv())
+        write_text(path, csv_text(rows))
         return
     buffer = io.BytesIO()
     rows.write_parquet(buffer)

@@ -16,7 +16,7 @@ function save(name, blob) {
 function csvCell(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "number") return String(value);
-  const text = /^[=+\-@\t\r]/.test(value) && !Number.isFinite(Number(value)) ? "'" + value : String(value);
+  const text = /^'*[=+\-@\t\r\n\uFF1D\uFF0B\uFF0D\uFF20]/.test(value) && !Number.isFinite(Number(value)) ? "'" + value : String(value);
   return /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
 }
 

@@ -139,7 +139,14 @@ def test_runs_with_labels_are_compared_by_them(cli: Command, run: Path, tmp_path
         ({"label": "s", "id": "r99"}, "no such claim"),
         ({"label": "s", "claim": "Another."}, "labels belong to the run"),
         ({"label": "s", "metric": "m"}, "labels of m, not of faithfulness"),
-        ({"label": "s", "weight": "x"}, "no number"),
+        ({"label": "s", "weight": "x"}, "line 2: weight 'x' is no number above 0"),
+        ({"label": "s", "weight": "nan"}, "line 2: weight 'nan' is no number above 0"),
+        ({"label": "s", "weight": "1e400"}, "line 2: weight '1e400' is no number above 0"),
+        ({"label": "s", "weight": "-1"}, "line 2: weight '-1' is no number above 0"),
+        ({"label": "s", "weight": "0"}, "line 2: weight '0' is no number above 0"),
+        ({"label": "s", "weight": ""}, "line 2: weight '' is no number above 0"),
+        ({"label": "s", "claim_position": "nan"}, "claim_position 'nan' is no whole number"),
+        ({"label": "s", "claim_position": "1.5"}, "claim_position '1.5' is no whole number"),
         ({"label": ""}, "no row has a label yet"),
     ],
 )
@@ -154,6 +161,26 @@ def test_wrong_labels_are_named(
     found = cli("evaluate", "labels", run, good, bad)
     assert found.status == 2
     assert said in found.err
+
+
+def test_ids_that_look_like_escaped_formulas_stay_apart(cli: Command, tmp_path: Path) -> None:
+    ids = ("=1", "'=1", "-5", "'x")
+    run = write_judged_run(tmp_path / "run", {id: claims_of(2) for id in ids})
+    cli("label", run, "--n", 99)
+    fill_in(run / "labels.csv", lambda row: "s" if row["id"] == "''=1" else "u")
+    found = cli("evaluate", "labels", run, run / "labels.csv", "--json").json()
+    assert found["means"][1]["value"] == pytest.approx(1 / 4)
+    assert found["labels"] == 12
+
+
+def test_one_rating_has_no_correlation(cli: Command, run: Path, tmp_path: Path) -> None:
+    sheet = tmp_path / "ratings.csv"
+    cli("label", run, "--metric", "m", "--n", 1, "--out", sheet)
+    fill_in(sheet, lambda row: "4")
+    found = cli("evaluate", "labels", run, sheet, "--json").json()
+    assert found["agreement"][0] | {"value": None} == found["agreement"][0]
+    assert found["means"][0]["low"] is None
+    assert "not defined" in cli("evaluate", "labels", run, sheet).out
 
 
 def test_what_cannot_be_drawn(cli: Command, run: Path) -> None:
