@@ -81,6 +81,7 @@ def compare(
         to_json,
         write_differences,
     )
+    from claimscore.evaluation.compare.comparison_tables import sections_of, signature_of
     from claimscore.evaluation.compare.gate import Condition, gates
 
     conditions = [Condition.parse(text) for text in fail_if]
@@ -97,15 +98,17 @@ def compare(
     if differences is not None:
         write_differences(found, differences)
     if html_file is not None:
-        from claimscore.report.evaluation.compare_page import write_compare_page
+        from claimscore.report.evaluation_page import write_evaluation_page
 
-        write_compare_page(found, html_file, typed_command())
+        write_evaluation_page(
+            html_file, "Runs compared", typed_command(), signature_of(found), sections_of(found)
+        )
     if as_json:
         print(json.dumps(to_json(found, judged), ensure_ascii=False, allow_nan=False))
     if not silent:
-        from claimscore.console.evaluations import print_comparison
+        from claimscore.console.evaluations import print_sections
 
-        print_comparison(found, html_file)
+        print_sections(sections_of(found), html_file)
     failed = [gate for gate in judged if gate.fails]
     for gate in judged if not silent else failed:
         print(f"gate: {gate}", file=sys.stderr if silent else sys.stdout)

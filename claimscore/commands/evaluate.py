@@ -209,15 +209,21 @@ def labels_command(config: LabelsConfig, out: Path | None, as_json: bool) -> Non
 
 def _finish(result: EvaluationResult, as_json: bool, out: Path | None = None) -> None:
     """Print the result; with `out` write its tables and its page there."""
-    from claimscore.console.evaluations import print_result
-
     page = None
     if out is not None:
-        from claimscore.report.evaluation.benchmark_pages import write_result_page
+        from claimscore.report.evaluation_page import write_evaluation_page
 
         result.write(out)
-        page = write_result_page(result, out / f"{result.name}.html", typed_command())
-    print_result(result, as_json, page)
+        page = out / f"{result.name}.html"
+        write_evaluation_page(
+            page, result.title, typed_command(), result.signature(), result.sections()
+        )
+    if as_json:
+        print(json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False))
+        return
+    from claimscore.console.evaluations import print_sections
+
+    print_sections(result.sections(), page)
 
 
 @command(config=f"{_HERE}.label_items:LabelConfig")

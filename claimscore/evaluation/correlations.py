@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from claimscore.config import check_least
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.ratings_table import ID, Grid, RatedTable, grid, joined, read_table
-from claimscore.evaluation.result import EvaluationResult, Row, Section, fixed
+from claimscore.evaluation.result import EvaluationResult, Mark, Row, Section, fixed
 from claimscore.option import argument, option
 from claimscore.stats.bootstrap import paired_p_value, percentile_bounds
 from claimscore.stats.correlation import (
@@ -156,8 +156,13 @@ class CorrelateResult(EvaluationResult):
         config = self.config
         size = f"{self.n_cases:,} cases" + (f", {self.n_systems} systems" if config.case else "")
         shown: dict[str, list[str]] = {}
+        charts: dict[str, list[Mark]] = {}
         for row in rows.iter_rows(named=True):
             shown.setdefault(row["score"], []).append(_shown(row))
+            ends = row["value"], row["low"], row["high"]
+            charts.setdefault(row["rating"], []).append(
+                Mark(row["score"], *ends, fixed(row["value"], 3, "none"))
+            )
         ranks = self.ranks.filter(correlation=method, level=level)["average_rank"]
         notes = [f"95 % bootstrap interval over cases ({config.samples:,} samples); {_STARS}"]
         if self.left_out:
@@ -173,6 +178,7 @@ class CorrelateResult(EvaluationResult):
                 for (score, cells), rank in zip(shown.items(), ranks, strict=True)
             ],
             tuple(notes),
+            charts,
         )
 
 

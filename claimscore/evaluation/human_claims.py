@@ -34,6 +34,7 @@ from claimscore.evaluation.result import (
     Section,
     interval_columns,
     percent_cell,
+    percent_mark,
     with_interval,
 )
 from claimscore.option import argument, nested, option
@@ -200,6 +201,8 @@ def _matches(rows: Sequence[Row], prefix: str, title: str, notes: tuple[str, ...
             for row in rows
         ],
         notes,
+        {"one-to-one F1, %": [percent_mark(row["system"], row, prefix + "f1") for row in rows]},
+        line=100 * (rows[-1][prefix + "f1"] or 0.0),
     )
 
 

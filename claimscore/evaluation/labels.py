@@ -29,6 +29,7 @@ from claimscore.evaluation.label_items import (
 )
 from claimscore.evaluation.result import (
     EvaluationResult,
+    Mark,
     Row,
     Section,
     fixed,
@@ -150,6 +151,10 @@ class LabelsResult(EvaluationResult):
             (name, fixed(one.value, 3), _interval(one.low, one.high))
             for name, one in self.estimates().items()
         ]
+        marks = [
+            Mark(name, one.value, one.low, one.high, fixed(one.value, 3))
+            for name, one in self.estimates().items()
+        ]
         what = "claims" if self.reliability.height else "records"
         notes = [
             f"{self.mean.n_labels:,} of {self.n_items:,} {what} have a label; 95 % intervals over "
@@ -163,6 +168,8 @@ class LabelsResult(EvaluationResult):
             ("mean", "value", "95 % interval"),
             rows,
             (*notes, *self._needed()),
+            {f"Mean of {self.metric}": marks},
+            line=self.mean.corrected.value,
         )
 
     def _needed(self) -> Iterator[str]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import polars as pl
 
+from claimscore import __version__
 from claimscore.atomic import atomic_path, os_errors, write_text
 from claimscore.csv_text import csv_text
 from claimscore.stats.bootstrap import Array, percentile_bounds
@@ -21,13 +24,30 @@ Row = Mapping[str, Any]
 OnPairs = Callable[[int, int], None]
 
 
+class Mark(NamedTuple):
+    """A line of an interval chart; `text` is the value as the table has it."""
+
+    label: str
+    value: float | None
+    low: float | None
+    high: float | None
+    text: str
+
+
 class Section(NamedTuple):
-    """One titled table of text; `notes` say what its numbers are."""
+    """One titled table of text; `notes` say what its numbers are, or all there is to say.
+
+    `charts` are drawn on the page, by title, beside `line`: the value to compare with. Where
+    `compares_texts`, the last two columns are texts whose different words the page marks.
+    """
 
     title: str
-    header: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
+    header: tuple[str, ...] = ()
+    rows: Sequence[tuple[str, ...]] = ()
     notes: tuple[str, ...] = ()
+    charts: Mapping[str, Sequence[Mark]] = MappingProxyType({})
+    line: float = 0.0
+    compares_texts: bool = False
 
 
 class EvaluationResult(abc.ABC):
@@ -61,13 +81,18 @@ class EvaluationResult(abc.ABC):
         """Facts and tables as plain values, a table as a list of its rows."""
         return {**self.facts(), **{name: rows.to_dicts() for name, rows in self.tables().items()}}
 
+    def signature(self) -> str:
+        """All settings that change the numbers, in one line."""
+        return signature(self.name, dataclasses.asdict(self.config))
+
     def markdown(self) -> str:
         """The sections as a Markdown page."""
         lines = [f"# {self.title}"]
         for section in self.sections():
-            lines += ["", f"## {section.title}", "", _markdown_row(section.header)]
-            lines.append("|---" * len(section.header) + "|")
-            lines += [_markdown_row(row) for row in section.rows]
+            lines += ["", f"## {section.title}"]
+            if section.rows:
+                lines += ["", _markdown_row(section.header), "|---" * len(section.header) + "|"]
+                lines += [_markdown_row(row) for row in section.rows]
             lines += [line for note in section.notes for line in ("", f"{_escaped(note)}.")]
         return "\n".join(lines) + "\n"
 
@@ -80,6 +105,28 @@ class EvaluationResult(abc.ABC):
                 frame.write_parquet(path)
             write_text(out / f"{name}.csv", csv_text(frame))
         write_text(out / f"{self.name}.md", self.markdown())
+
+
+#: Settings that do not change the numbers: a signature leaves them out.
+_NO_SETTINGS = frozenset(
+    ("tables", "table", "scores", "ratings", "ratings_file", "labels", "out", "run", "encoders")
+)
+
+
+def signature(name: str, settings: Mapping[str, object]) -> str:
+    """The name of an evaluation, its settings and the version, in one line."""
+    chosen = [
+        f"{key}:{_setting(value)}" for key, value in settings.items() if key not in _NO_SETTINGS
+    ]
+    return "|".join([name, *chosen, f"claimscore:{__version__}"])
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return "+".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
@@ -106,6 +153,14 @@ def percent_cell(row: Row, name: str) -> str:
     value, low, high = (row[name + end] for end in ("", "_low", "_high"))
     bounds = "" if low is None else f" [{percent(low)}–{percent(high)}]"
     return "" if value is None else percent(value) + bounds
+
+
+def percent_mark(label: str, row: Row, name: str) -> Mark:
+    """The same as a line of a chart."""
+    value, low, high = (
+        None if row[name + end] is None else 100 * row[name + end] for end in ("", "_low", "_high")
+    )
+    return Mark(label, value, low, high, percent(row[name]) or "none")
 
 
 def percent(value: float | None) -> str:

@@ -35,6 +35,7 @@ from claimscore.evaluation.result import (
     interval_columns,
     percent,
     percent_cell,
+    percent_mark,
     with_interval,
 )
 from claimscore.metrics.base import PassRequirement
@@ -198,7 +199,8 @@ class SupportResult(EvaluationResult):
         if published:
             notes.append(f"published: {source}; other rows and models, so not strictly comparable")
         header = ("score", *(f"{MEASURES[name]}, %" for name in shown))
-        return Section(dataset, header, cells, tuple(notes))
+        charts = {"ROC-AUC, %": [percent_mark(row["score"], row, "auc") for row in rows]}
+        return Section(dataset, header, cells, tuple(notes), charts, line=50.0)
 
 
 def _kinds(dataset: str, rows: Sequence[Row]) -> Section:

@@ -19,7 +19,7 @@ from claimscore.evaluation.label_items import LabelConfig, draw
 from claimscore.evaluation.labels import LabelsConfig, evaluate_labels
 from claimscore.report import DetailChunk, ReportTables, write_report
 from claimscore.report.label_page import write_label_page
-from tests.support.evaluation_pages import PAGES, caspr_page
+from tests.support.evaluation_pages import PAGES, correlate_page
 from tests.support.hostile_run import EVIL, SameCall, hostile
 from tests.support.labelled_runs import read_sheet, write_judged_run
 from tests.support.made_up_run import claim_rows
@@ -470,10 +470,8 @@ def test_without_scripts_the_overview_is_there(browser: Browser, made_up: MakeUp
 
 
 def open_evaluation(browser: Browser, make: MakePage, name: str, **options: Any) -> Any:
-    """A page of an evaluation with everything unfolded."""
-    page = browser.visit(make(browser.folder, name), **options)
-    page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
-    return page
+    """A page of an evaluation."""
+    return browser.visit(make(browser.folder, name), **options)
 
 
 @pytest.mark.parametrize("make", PAGES)
@@ -520,16 +518,14 @@ def test_claims_are_labelled_by_keys_and_saved(browser: Browser) -> None:
     assert result.mean.n_labels == 4
 
 
-def test_marks_and_published_figures_are_drawn(browser: Browser) -> None:
-    """A dot a value, a diamond for a published one, a box a group."""
-    page = open_evaluation(browser, caspr_page, "plain")
-    assert page.locator("figure.chart circle").count() >= 5
-    assert page.locator("figure.chart rect").count() == 5
+def test_an_interval_chart_can_be_taken_away(browser: Browser) -> None:
+    page = open_evaluation(browser, correlate_page, "plain")
+    assert page.locator("figure.chart circle").count() == 2
     with page.expect_download() as waiting:
-        page.click("[aria-label='CSV: plain']")
+        page.locator("[aria-label='CSV: r plain']").first.click()
     lines = Path(waiting.value.path()).read_text(encoding="utf-8-sig").splitlines()
-    assert lines[0].startswith("level,mean,half_width,published")
-    assert lines[3].startswith("reference contrastive,22.5,1,9.5,0.5")
+    assert lines[0] == "label,value,low,high,text"
+    assert lines[1].startswith("s plain,")
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason=f"there is no axe-core at {AXE}")

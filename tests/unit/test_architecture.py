@@ -74,9 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": BASE | {"blocks", "claim_checks", "metrics", "stats", "runs", "report.llm_calls"},
     "report.llm_calls": BASE  # prompts are rendered again, answers looked up
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
-    "report.evaluation": BASE
-    | {"report", "runs", "evaluation", "evaluation.compare", "evaluation.summac_grid"}
-    | {"evaluation.caspr_experiment", "evaluation.human_claims", "evaluation.support_benchmark"},
+    "report.evaluation_page": BASE | {"report", "evaluation"},
     "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE
     | {"text", "blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
@@ -97,7 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"text", "blocks", "metrics", "stats", "records", "runs"}
     | {"pipeline.encoders", "pipeline.passes"},
     "console": {"__init__", "stats"},
-    "console.evaluations": {"console", "evaluation", "evaluation.compare"},
+    "console.evaluations": {"console", "evaluation"},
     "commands": BASE
     | {
         "text",
@@ -117,7 +115,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"evaluation", "evaluation.caspr_experiment", "evaluation.factsim_examples"}
     | {"evaluation.compare", "evaluation.human_claims", "evaluation.nli_benchmark", "metrics"}
     | {"evaluation.summac_grid", "evaluation.support_benchmark"}
-    | {"evaluation.correlations", "report.evaluation"},
+    | {"evaluation.correlations", "report.evaluation_page"},
     "cli": {"__init__", "errors", "commands", "config"},
 }
 

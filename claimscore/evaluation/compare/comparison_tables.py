@@ -10,13 +10,21 @@ from claimscore.evaluation.compare.claim_matching import Agreement
 from claimscore.evaluation.compare.comparison import Comparison, RunComparison
 from claimscore.evaluation.compare.nli_cells import LabelAgreement
 from claimscore.evaluation.compare.run_differences import MetricDifference, Move
-from claimscore.evaluation.result import Section
+from claimscore.evaluation.result import Mark, Section, signature
 from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from claimscore.stats.bootstrap import MOST_RESAMPLED
 from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL, POWER, least_detectable
 
 #: So many records are named in a line; JSON has more.
 MOST_NAMED = 10
+
+#: How a claim of one run stands to those of the other -> what people read.
+_KINDS = {
+    "vanished": "gone",
+    "appeared": "new",
+    "changed": "reworded",
+    "normalised": "in other case or punctuation",
+}
 
 _VERDICTS = {
     "higher": "higher",
@@ -27,14 +35,55 @@ _VERDICTS = {
 }
 
 
-def source_lines(found: Comparison) -> Iterator[str]:
+def sections_of(found: Comparison) -> Iterator[Section]:
+    """All tables of a comparison that have something to show, and the words about them."""
+    yield _sources(found)
+    for run in found.runs:
+        yield Section(
+            f"{run.b.label} against {run.a.label}", notes=tuple(verdict_lines(found, run))
+        )
+    for run in found.runs:
+        yield _settings(run)
+        yield _means(run)
+        later = (
+            _by_labels(run),
+            _tests(run),
+            _groups(run, found.config.by or ""),
+            _agreement(run),
+            _labels(run),
+            _moves(found, run),
+            _units(run),
+        )
+        yield from (section for section in later if section.rows)
+    if found.noise:
+        yield _noise(found)
+    yield Section("Method", notes=tuple(_method_notes(found)))
+
+
+def signature_of(found: Comparison) -> str:
+    """All that changes the numbers of a comparison, in one line."""
+    config = found.config
+    settings = {
+        "runs": config.runs,
+        "metrics": config.metrics or "all",
+        "by": config.by,
+        "noise": config.noise,
+        "similarity": found.similarity,
+        "threshold": found.threshold,
+        "samples": config.samples,
+        "seed": config.seed,
+    }
+    return signature("compare", settings)
+
+
+def _sources(found: Comparison) -> Section:
     """The run that each letter stands for, and its unfinished parts."""
-    for place, source in enumerate(found.sources):
-        role = " (baseline)" if place == 0 else ""
-        records = f"{source.n_records:,} record{'' if source.n_records == 1 else 's'}"
-        yield f"{source.label}  {source.path}{role}: {records}"
-        for notice in source.notices:
-            yield f"   {notice}"
+    rows = [
+        (source.label, f"{source.path}{'' if place else ' (baseline)'}", f"{source.n_records:,}")
+        for place, source in enumerate(found.sources)
+    ]
+    notes = [f"{source.label}: {notice}" for source in found.sources for notice in source.notices]
+    return Section("Runs", ("run", "where", "records"), rows, tuple(notes))
 
 
 def verdict_lines(found: Comparison, run: RunComparison) -> Iterator[str]:
@@ -69,7 +118,7 @@ def verdict_lines(found: Comparison, run: RunComparison) -> Iterator[str]:
         yield f"{row.metric}: {says}"
 
 
-def noise_section(found: Comparison) -> Section:
+def _noise(found: Comparison) -> Section:
     """How much each metric of the baseline moved when it was answered again."""
     rows = []
     for metric, (one, again) in found.noise.items():
@@ -106,7 +155,7 @@ def _interval(low: float | None, high: float | None, places: int) -> str:
     return f"{signed(low, places)} to {signed(high, places)}"
 
 
-def settings_section(run: RunComparison) -> Section:
+def _settings(run: RunComparison) -> Section:
     """Settings, signatures and data that differ."""
     a, b = run.a.label, run.b.label
     rows = [(one.name, one.a or "not set", one.b or "not set") for one in run.settings]
@@ -125,13 +174,21 @@ def settings_section(run: RunComparison) -> Section:
     return Section(f"What differs: {a} and {b}", ("setting", a, b), rows, tuple(notes))
 
 
-def means_section(run: RunComparison) -> Section:
+def _means(run: RunComparison) -> Section:
     """Means, their difference with its interval, and the verdict."""
     rows = [_means_row(row) for row in run.metrics]
     a, b = run.a.label, run.b.label
     header = ("metric", "n", f"mean {a}", f"mean {b}", f"{b} − {a}", "p (Holm)", "verdict")
     title = f"{b} − {a}: {run.n_shared:,} shared record{'' if run.n_shared == 1 else 's'}"
-    return Section(title, header, rows, tuple(_missing_notes(run)))
+    notes = [] if rows else ["the runs share no metric"]
+    charts = {row.metric: [_mark(f"{b} − {a}", row)] for row in run.metrics}
+    return Section(title, header, rows, (*notes, *_missing_notes(run)), charts)
+
+
+def _mark(label: str, row: MetricDifference) -> Mark:
+    one = row.difference
+    text = signed(one.mean, digits(one.mean_a, one.mean_b))
+    return Mark(label, one.mean, one.low, one.high, text)
 
 
 def _means_row(row: MetricDifference, *first: str) -> tuple[str, ...]:
@@ -151,7 +208,7 @@ def _means_row(row: MetricDifference, *first: str) -> tuple[str, ...]:
     )
 
 
-def by_labels_section(run: RunComparison) -> Section:
+def _by_labels(run: RunComparison) -> Section:
     """Differences corrected by labels of people, those of the labels alone, and uncorrected."""
     rows = []
     for metric, found in run.by_labels.items():
@@ -167,7 +224,7 @@ def by_labels_section(run: RunComparison) -> Section:
     return Section(title, header, rows, ("the corrected difference has no bias of the judge",))
 
 
-def tests_section(run: RunComparison) -> Section:
+def _tests(run: RunComparison) -> Section:
     """Records up and down, the tests of ranks and signs, effect sizes."""
     rows = [
         (
@@ -203,15 +260,18 @@ def _both(p: float | None, corrected: float | None) -> str:
     return "none" if p is None else f"{p_value(p)} [{p_value(corrected)}]"
 
 
-def groups_section(run: RunComparison, by: str) -> Section:
-    """As `means_section`, a row a group."""
+def _groups(run: RunComparison, by: str) -> Section:
+    """As `_means`, a row a group."""
     a, b = run.a.label, run.b.label
     rows = [_means_row(row, row.metric, row.group or "") for row in run.groups]
     header = ("metric", by, "n", f"mean {a}", f"mean {b}", f"{b} − {a}", "p (Holm)", "verdict")
-    return Section(f"{b} − {a} by {by}", header, rows)
+    charts: dict[str, list[Mark]] = {}
+    for row in run.groups:
+        charts.setdefault(row.metric, []).append(_mark(row.group or "", row))
+    return Section(f"{b} − {a} by {by}", header, rows, charts=charts)
 
 
-def agreement_section(run: RunComparison) -> Section:
+def _agreement(run: RunComparison) -> Section:
     """How many claims a sentence, and how many of them the other run has too."""
     a, b = run.a.label, run.b.label
     header = (
@@ -257,7 +317,7 @@ def _agreement_notes(run: RunComparison) -> Iterator[str]:
                 )
 
 
-def labels_section(run: RunComparison) -> Section:
+def _labels(run: RunComparison) -> Section:
     """Cells with the same label, and how labels changed."""
     rows = [
         (
@@ -287,7 +347,7 @@ def _changes(row: LabelAgreement) -> Iterator[str]:
             yield f"{n:,} {one} to {other}"
 
 
-def moves_section(found: Comparison, run: RunComparison) -> Section:
+def _moves(found: Comparison, run: RunComparison) -> Section:
     """The records that moved most, metric by metric; where noise is known, if that is more."""
     a, b = run.a.label, run.b.label
     header: tuple[str, ...] = ("metric", "record", a, b, f"{b} − {a}")
@@ -298,7 +358,7 @@ def moves_section(found: Comparison, run: RunComparison) -> Section:
             (*row, "yes" if _is_beyond(found, move) else "no")
             for row, move in zip(rows, run.moves, strict=True)
         ]
-    return Section("Moved most", header, rows)
+    return Section(f"Moved most, {a} to {b}", header, rows)
 
 
 def _is_beyond(found: Comparison, move: Move) -> bool:
@@ -326,7 +386,7 @@ def _missing_notes(run: RunComparison) -> Iterator[str]:
             yield f"only in {source.label}: {', '.join(metrics)}"
 
 
-def method_notes(found: Comparison) -> Iterator[str]:
+def _method_notes(found: Comparison) -> Iterator[str]:
     """How the numbers were made."""
     rows = (row for run in found.runs for row in (*run.metrics, *run.groups))
     many = any(row.difference.n > MOST_RESAMPLED for row in rows)
@@ -355,19 +415,35 @@ def method_notes(found: Comparison) -> Iterator[str]:
         )
 
 
-def sections_of(found: Comparison, run: RunComparison) -> Iterator[Section]:
-    """All tables of one run against the baseline that have something to show."""
-    yield settings_section(run)
-    yield means_section(run)
-    later = (
-        by_labels_section(run),
-        tests_section(run),
-        groups_section(run, found.config.by or ""),
-        agreement_section(run),
-        labels_section(run),
-        moves_section(found, run),
-    )
-    yield from (section for section in later if section.rows)
+def _units(run: RunComparison) -> Section:
+    """The claims and facts of the records that moved most that are not the same in both."""
+    rows: list[tuple[str, ...]] = []
+    shown = run.records[:MOST_NAMED]
+    for record in shown:
+        for table, units in record.units.items():
+            noun = table.removesuffix("s")
+            rows += [
+                (
+                    record.id,
+                    f"{noun} {_KINDS[row['kind']]}",
+                    row["side"],
+                    row["a"] or "",
+                    row["b"] or "",
+                )
+                for row in units.iter_rows(named=True)
+                if row["kind"] in _KINDS
+            ]
+    notes = [
+        f"{record.id}: texts of the record that differ: {', '.join(record.texts)}"
+        for record in shown
+        if record.texts
+    ]
+    if len(run.records) > len(shown):
+        notes.append(f"{len(run.records) - len(shown):,} more records that moved are in --json")
+    a, b = run.a.label, run.b.label
+    header = ("record", "change", "side", a, b)
+    title = f"Claims of the records that moved most, {a} and {b}"
+    return Section(title, header, rows, tuple(notes), compares_texts=True)
 
 
 def move_cells(move: Move) -> tuple[str, str, str]:

@@ -1,11 +1,10 @@
 /* Charts by Observable Plot. Colours are the page's variables: light, dark and print follow. */
-import { byId, fixed } from "./dom.js";
+import { byId } from "./dom.js";
 import { takeAway } from "./download.js";
 import { loadLibrary } from "./packed.js";
 
 export const tickOf = (value) => Number(value.toPrecision(6)).toLocaleString("en", { maximumSignificantDigits: 6 }).replace("-", "−");
 export const TIP = { fill: "var(--card)", stroke: "var(--line)", className: "tip" };
-const PUBLISHED = { symbol: "square", rotate: 45, r: 4, fill: "var(--card)", stroke: "var(--theirs)", strokeWidth: 1.6 };
 const shortened = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
 const signed = (value, digits) => value.toFixed(digits).replace("-", "−");
 
@@ -43,14 +42,11 @@ export function histogram({ name, bins, mean, interval, description, width = 360
   });
 }
 
-/* One line a group: the box of its values, its mean with the interval, and the published mean. */
-function boxes({ name, groups, description, within = null, width = 360 }) {
+/* One line a group: the box of its values, and its mean with the interval. */
+function boxes({ name, groups, description, within, width = 360 }) {
   const longest = Math.min(23, Math.max(...groups.map((group) => group.level.length)));
   const at = { y: "level" };
   const inside = (value) => (within ? Math.max(within[0], Math.min(within[1], value)) : value);
-  const interval = (rows, mean, half, more) => Plot.ruleY(rows.filter((group) => group[half] !== null && group[half] !== undefined),
-    { ...at, x1: (group) => inside(group[mean] - group[half]), x2: (group) => inside(group[mean] + group[half]), strokeLinecap: "round", ...more });
-  const published = groups.filter((group) => (group.published ?? null) !== null);
   const said = (group) => group.level + "\nmean " + signed(group.mean, 2) + (group.half_width === null ? "" : " ± " + group.half_width.toFixed(2)) + "\n" + group.n.toLocaleString("en") + " records";
   return draw({
     width, height: 46 + 32 * groups.length, marginLeft: 14 + 6.6 * longest, marginRight: 16, marginTop: 8, marginBottom: 30, ariaLabel: name, ariaDescription: description,
@@ -60,52 +56,27 @@ function boxes({ name, groups, description, within = null, width = 360 }) {
       Plot.ruleY(groups, { ...at, x1: "low", x2: "high", stroke: "var(--soft)", strokeOpacity: 0.55 }),
       Plot.barX(groups, { ...at, x1: "q1", x2: "q3", fill: "var(--bar)", fillOpacity: 0.32, insetTop: 5, insetBottom: 5, rx: 2 }),
       Plot.tickX(groups, { ...at, x: "median", stroke: "var(--soft)", strokeWidth: 1.5, insetTop: 5, insetBottom: 5 }),
-      Plot.dot(groups.flatMap((group) => (group.outside || []).map((value) => ({ level: group.level, value }))), { ...at, x: "value", r: 2.2, stroke: "var(--soft)" }),
-      interval(groups, "mean", "half_width", { stroke: "var(--accent)", strokeWidth: 3 }),
-      Plot.dot(groups.filter((group) => group.mean !== null), { ...at, x: "mean", fill: "var(--accent)", stroke: "var(--card)", r: 4.5, title: said, tip: TIP }),
-      interval(published, "published", "published_half", { stroke: "var(--theirs)", strokeWidth: 1.6, dy: 9 }),
-      Plot.dot(published, { ...at, x: "published", dy: 9, ...PUBLISHED,
-        title: (group) => group.level + "\npublished " + signed(group.published, 2), tip: TIP }),
+      Plot.ruleY(groups.filter((group) => group.half_width !== null),
+        { ...at, x1: (group) => inside(group.mean - group.half_width), x2: (group) => inside(group.mean + group.half_width), strokeLinecap: "round", stroke: "var(--accent)", strokeWidth: 3 }),
+      Plot.dot(groups, { ...at, x: "mean", fill: "var(--accent)", stroke: "var(--card)", r: 4.5, title: said, tip: TIP }),
     ],
   });
 }
 
-/* One line a value: its name and number, a dot, its interval, and a wider one where there is one. */
-function intervals({ name, marks, domain, within, line, digits, description, width = 360 }) {
-  const [low, high] = d3.nice(...domain, 5);
+/* One line a value: its name and number, a dot and its interval. */
+function intervals({ name, marks, domain, line, description, width = 360 }) {
   const rows = marks.map((mark, row) => ({ ...mark, row }));
-  const bar = (low, high, more) => Plot.ruleY(rows.filter((mark) => mark[low] !== null), { y: "row", x1: low, x2: high, stroke: "var(--bar)", strokeLinecap: "round", ...more });
-  const dots = (published, more) => Plot.dot(rows.filter((mark) => mark.value !== null && mark.published === published), { y: "row", x: "value", strokeWidth: 1.6, ...more });
   const above = { y: "row", dy: -11, lineAnchor: "middle", stroke: "var(--card)", strokeWidth: 5 };
   return draw({
     width, height: 30 + 40 * rows.length, marginLeft: 14, marginRight: 14, marginTop: 4, marginBottom: 26, ariaLabel: name, ariaDescription: description,
-    x: { domain: within ? [Math.max(low, within[0]), Math.min(high, within[1])] : [low, high], label: null, ticks: 5, grid: true, tickFormat: tickOf },
+    x: { domain: d3.nice(...domain, 5), label: null, ticks: 5, grid: true, tickFormat: tickOf },
     y: { type: "band", axis: null, domain: rows.map((mark) => mark.row) },
     marks: [
-      line === null ? null : Plot.ruleX([line], { stroke: "var(--soft)" }),
+      Plot.ruleX([line], { stroke: "var(--soft)" }),
       Plot.text(rows, { ...above, frameAnchor: "left", dx: 4, textAnchor: "start", text: (mark) => shortened(mark.label, Math.floor(width / 7.5)), fill: "var(--soft)" }),
-      Plot.text(rows, { ...above, frameAnchor: "right", textAnchor: "end", text: (mark) => (mark.value === null ? "none" : signed(mark.value, digits)), fill: "var(--ink)" }),
-      bar("wide_low", "wide_high", { strokeWidth: 1.2, dy: 6 }),
-      bar("low", "high", { strokeWidth: 3, dy: 6 }),
-      dots(false, { r: 4.2, fill: "var(--accent)", stroke: "var(--card)", dy: 6 }),
-      dots(true, { ...PUBLISHED, dy: 6 }),
-    ],
-  });
-}
-
-/* What a model says against what was found: dots with their intervals, and the line of equality. */
-function reliability({ name, dots, description, width = 360 }) {
-  const side = Math.min(width, 360);
-  const known = dots.filter((dot) => dot.supported_low !== null);
-  return draw({
-    width: side, height: side, marginLeft: 44, marginRight: 14, marginTop: 28, marginBottom: 40, ariaLabel: name, ariaDescription: description,
-    x: { domain: [0, 1], label: "probability of support", ticks: 5, grid: true, tickFormat: tickOf },
-    y: { domain: [0, 1], label: "supported by people", ticks: 5, grid: true, tickFormat: tickOf },
-    marks: [
-      Plot.link([0], { x1: 0, y1: 0, x2: 1, y2: 1, stroke: "var(--soft)" }),
-      Plot.ruleX(known, { x: "probability", y1: "supported_low", y2: "supported_high", stroke: "var(--bar)", strokeWidth: 3, strokeLinecap: "round" }),
-      Plot.dot(dots, { x: "probability", y: "supported", r: 4.2, fill: "var(--accent)", stroke: "var(--card)",
-        title: (dot) => fixed(dot.supported) + " of " + dot.n.toLocaleString("en") + " labels", tip: TIP }),
+      Plot.text(rows, { ...above, frameAnchor: "right", textAnchor: "end", text: "text", fill: "var(--ink)" }),
+      Plot.ruleY(rows.filter((mark) => mark.low !== null), { y: "row", x1: "low", x2: "high", stroke: "var(--bar)", strokeWidth: 3, strokeLinecap: "round", dy: 6 }),
+      Plot.dot(rows.filter((mark) => mark.value !== null), { y: "row", x: "value", r: 4.2, fill: "var(--accent)", stroke: "var(--card)", strokeWidth: 1.6, dy: 6 }),
     ],
   });
 }
@@ -115,9 +86,8 @@ const ROWS = {
   histogram: ({ title, bins }) => [["metric", "from", "to", "records"], ...bins.map((bin) => [title, ...bin])],
   boxes: ({ groups }) => [Object.keys(groups[0]), ...groups.map((group) => Object.values(group).map((value) => (Array.isArray(value) ? value.join(" ") : value)))],
   intervals: ({ marks }) => [Object.keys(marks[0]), ...marks.map(Object.values)],
-  reliability: ({ dots }) => [Object.keys(dots[0]), ...dots.map(Object.values)],
 };
-const DRAWN = { histogram, boxes, intervals, reliability };
+const DRAWN = { histogram, boxes, intervals };
 
 /* Draws the figures that the page names, each as wide as its place. */
 export async function drawFigures() {

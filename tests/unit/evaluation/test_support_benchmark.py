@@ -11,7 +11,6 @@ import pytest
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.support_benchmark import SupportConfig, evaluate_support
 from claimscore.records.columns import in_first_half
-from claimscore.report.evaluation.benchmark_pages import write_result_page
 
 #: Two documents, one in each half of seed 0.
 FIRST = next(name for name in map(str, range(99)) if in_first_half(name, 0))
@@ -101,9 +100,6 @@ def test_published_figures_stand_beneath_a_data_set_of_that_name(tmp_path: Path)
     result = evaluate_support(config)
     shown = [cells[0] for cells in result.sections()[0].rows]
     assert "QAFactEval, published" in shown
-    path = tmp_path / "support.html"
-    write_result_page(result, path, "claimscore evaluate support")
-    assert "QAFactEval, published" in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

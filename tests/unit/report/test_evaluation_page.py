@@ -9,20 +9,20 @@ import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from claimscore.cli import main
-from claimscore.evaluation.summac_benchmark import SummacConfig, summac_benchmark
+from claimscore.evaluation.result import Mark, Section
 from claimscore.report import write_report
-from claimscore.report.evaluation.benchmark_pages import write_result_page
-from claimscore.report.evaluation.evaluation_page import Block, run_link, run_signatures
-from claimscore.report.html_page import minus
-from tests.support.evaluation_pages import COMMAND, PAGES, grid_page
+from claimscore.report.evaluation_page import MAX_MARKS, write_evaluation_page
+from tests.support.evaluation_pages import COMMAND, PAGES
 from tests.support.hostile_run import EVIL, hostile
-from tests.support.rated_tables import labelled_rows, rated_rows, write_jsonl, write_run
+from tests.support.rated_tables import rated_rows, write_run
 from tests.support.report_pages import Page
 
 
@@ -85,61 +85,8 @@ def test_a_page_is_complete_and_the_same_each_time(make: MakePage, tmp_path: Pat
         assert f"'sha256-{digest}'" in rules[kind]
 
 
-def test_published_figures_stand_beside_ours(tmp_path: Path) -> None:
-    """In tables and charts, where the names are the benchmark's; intervals are drawn twice."""
-    config = SummacConfig(
-        (str(write_jsonl(tmp_path / "t.jsonl", labelled_rows())),), ("good",), samples=20
-    )
-    write_result_page(summac_benchmark(config), tmp_path / "s.html", COMMAND)
-    page, _ = read(tmp_path / "s.html")
-    assert "SummaC-Conv, published" in page.text
-    assert "rows of other splits are not comparable" in page.text
-    marks = [mark for figure in page.figures for mark in figure["marks"]]
-    assert sum(mark["published"] for mark in marks) == 2 * (8 + 5), (
-        "frank and overall, the systems with that measure"
-    )
-    ours = [mark for mark in marks if not mark["published"]]
-    assert len(ours) == 2 * 3
-    assert all(
-        mark["wide_low"] <= mark["low"] <= mark["high"] <= mark["wide_high"] for mark in ours
-    )
-
-
-def test_heat_map_has_a_level_a_value(tmp_path: Path) -> None:
-    """The smallest is level 0 and the largest 10; what is best is said with a warning."""
-    page, _ = read(grid_page(tmp_path, "plain"))
-    levels = [
-        a["class"] for tag, a in page.elements if tag == "td" and " h" in (a.get("class") or "")
-    ]
-    assert len(levels) == 2 * 3 * 9
-    assert Counter(levels)["num h0"] == Counter(levels)["num h10"] == 6
-    assert "Best: documents by sentence, summaries by sentence, min over the document" in page.text
-    assert "3 rows left out for missing scores" in page.text
-    assert page.text.index("overall") < page.text.index("a plain")
-
-
-def test_a_run_is_linked_and_signed(tmp_path: Path) -> None:
-    """By a relative address, from wherever the page lies; without a report it says so."""
-    run = write_run(tmp_path / "a run#1", rated_rows(4), ["good"])
-    scores = pl.read_parquet(run / "scores.parquet").with_columns(signature=pl.lit("good|v1|x:1"))
-    scores.write_parquet(run / "scores.parquet")
-    page = tmp_path / "out" / "deep" / "page.html"
-    assert run_link(run, page) is None
-    (run / "report.html").write_text("x")
-    assert run_link(run, page) == "../../a%20run%231/report.html"
-    odd = tmp_path / "javascript:alert(1)"
-    odd.mkdir()
-    (odd / "report.html").write_text("x")
-    assert run_link(odd, tmp_path / "page.html") == "javascript%3Aalert%281%29/report.html"
-    assert run_signatures([run, tmp_path], ["good", "good.half", "other"]) == [
-        ("good", "good|v1|x:1"),
-        ("good.half", "good|v1|x:1"),
-    ]
-
-
 def test_the_command_is_the_one_that_was_typed(tmp_path: Path, capsys: Any) -> None:
     run = write_run(tmp_path / "a run", rated_rows(6), ["good"])
-    (run / "report.html").write_text("x")
     out = tmp_path / "o"
     typed = ["evaluate", "correlate", str(run), "--scores", "good", "--ratings", "fluency",
              "--case", "article", "--samples", "20", "--out", str(out)]  # fmt: skip
@@ -148,8 +95,6 @@ def test_the_command_is_the_one_that_was_typed(tmp_path: Path, capsys: Any) -> N
     assert f"page: {out / 'correlate.html'}" in printed.replace("\n", "")
     page, _ = read(out / "correlate.html")
     assert shlex.join(["claimscore", *typed]) in page.text
-    (link,) = [a["href"] for tag, a in page.elements if tag == "a" and ".html" in (a["href"] or "")]
-    assert (out / (link or "").replace("%20", " ")).is_file()
 
 
 def test_a_base_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,10 +111,37 @@ def test_a_base_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         assert typed_command() == "claimscore"
 
 
-def test_columns_of_numbers_are_told_from_columns_of_words() -> None:
+def _page(folder: Path, *sections: Section) -> Page:
+    write_evaluation_page(folder / "p.html", "T", COMMAND, "x", sections)
+    return read(folder / "p.html")[0]
+
+
+def test_columns_of_numbers_are_told_from_columns_of_words(tmp_path: Path) -> None:
     """Only numbers stand to the right, with true minus signs; a name that ends in # keeps it."""
     rows = [("x", "-1.5 [-2, -.5]", "not set", "1e-3"), ("y", "none", "2", "-")]
-    block = Block(header=("name", "mean", "prompt#", "p"), rows=rows)
-    assert block.head() == ["name ", "mean#", "prompt# ", "p#"]
-    assert [minus(row[1]) for row in rows] == ["−1.5 [−2, −.5]", "none"]
-    assert [minus(row[3]) for row in rows] == ["1e-3", "–"]
+    page = _page(tmp_path, Section("S", ("name", "mean", "prompt#", "p"), rows))
+    heads = [attributes.get("class") for tag, attributes in page.elements if tag == "th"]
+    assert heads[:4] == [None, "num", None, "num"]
+    for cell in ("prompt#", "−1.5", "[−2, −.5]", "1e-3", "–"):
+        assert cell in page.text
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.floats(-1e6, 1e6))
+def test_an_axis_holds_every_value_and_the_line(values: list[float], line: float) -> None:
+    with TemporaryDirectory() as folder:
+        marks = [Mark("", value, None, None, "") for value in values]
+        page = _page(Path(folder), Section("S", charts={"t": marks}, line=line))
+    low, high = page.figures[0]["domain"]
+    assert low < high
+    assert low <= min(*values, line)
+    assert max(*values, line) <= high
+
+
+def test_charts_say_in_words_what_they_show_and_what_they_leave_out(tmp_path: Path) -> None:
+    marks = [Mark("a", None, None, None, "none"), Mark("b", -0.5, -1.0, 0.0, "-0.50")]
+    many = [Mark(f"s {n}", 0.5, None, None, "0.5") for n in range(MAX_MARKS + 5)]
+    page = _page(tmp_path, Section("S", charts={"t": marks, "u": many}))
+    first, second = page.figures
+    assert first["description"] == "a none; b -0.50"
+    assert len(second["marks"]) == MAX_MARKS
+    assert f"The first {MAX_MARKS} of {MAX_MARKS + 5}" in page.text
