@@ -23,10 +23,10 @@ from claimscore.baseline import parser
 from claimscore.metrics.caspr import caspr_from_labels
 from claimscore.pipeline.encoders.embedded import ADAPTER_PATH, load_embedded_nli
 from claimscore.text import split_sentences
-from claimscore.training.nli_examples import make_batch, read_pairs, tokenize, training_files
-from claimscore.training.nli_training import pieces
 from scripts.judge.changes import reword, swap_roles
+from scripts.judge.examples import make_batch, read_pairs, tokenize, training_files
 from scripts.judge.pairs import claim_pairs, human_documents, is_development
+from scripts.judge.training import pieces
 
 #: Roles are exchanged between these, by verbs that no training pair has.
 SIDES = "Wales:Fiji Amy:Daniel Google:IBM Denver:Miami Ruth:Leo Cuba:Peru Nora:Felix Leeds:Hull"

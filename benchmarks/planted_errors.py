@@ -1,8 +1,8 @@
 """Planted errors: does a score fall where a true summary is made false, and only there?
 
-    python benchmarks/planted_errors.py make FOLDER planted.jsonl [--count 50]
+    python -m benchmarks.planted_errors make FOLDER planted.jsonl [--count 50]
     claimscore run planted.jsonl --metrics faithfulness:score=probability --out runs/planted
-    python benchmarks/planted_errors.py measure runs/planted
+    python -m benchmarks.planted_errors measure runs/planted
 
 ``FOLDER`` has ``claim_support/bump.parquet``: articles with summaries that people take as faithful.
 One error is planted into each of ``--count`` of them: a number or a name in the place of one of the
@@ -22,7 +22,7 @@ from pathlib import Path
 import polars as pl
 
 from claimscore.text import content_words, split_sentences
-from claimscore.training.inconsistent import Edit, entity_edits, negation_edits, number_edits
+from scripts.judge.edits import Edit, entity_edits, negation_edits, number_edits
 
 Edits = Callable[[str, str], list[Edit]]
 CHANGED: dict[str, Edits] = {"number": number_edits, "name": entity_edits}

@@ -36,7 +36,7 @@ REFERENCE = (
 
 #: LS = ALPHA·L + BETA·S in the paper; in the code both weights are 1 after L's own scaling.
 ALPHA, BETA = 0.01, 1.0
-VARIANTS = ("paper", "code", "bert-linear")
+VARIANTS = ("paper", "code")
 
 _EPS = 1e-6  # of the cosine in the published code
 _COLUMNS = ("source", "summary")
@@ -53,38 +53,35 @@ class LSScore(NamedTuple):
 
 
 def ls_score(
-    token_ids: ArrayLike,
     log_probs: ArrayLike,
     cls_document: ArrayLike,
     cls_summary: ArrayLike,
     *,
     variant: str,
-    special_tokens: bool = True,
-    pad_token_id: int = 0,
+    n_tokens: int | None = None,
 ) -> LSScore:
     """LS_Score of one summary from its token log-probabilities and the two [CLS] vectors.
 
-    `token_ids` are the summary's ids, [CLS] and [SEP] included; trailing `pad_token_id` is
-    padding. `log_probs[i]` is the natural log of the probability that the head gives token i at
-    its own place, nothing masked; or a row `[vocabulary]` of which that token's is taken. The
-    rows may go on after the ids: those are padded positions. The vectors are `[hidden]`.
+    `log_probs[i]` is the natural log of the probability that the head gives token i at its own
+    place, nothing masked, [CLS] and [SEP] included; from `n_tokens` on (None: nowhere) they are of
+    padded positions. The vectors are `[hidden]`.
 
-    Wu et al. 2020, `paper`: L = (1/n)·Σ_i log p(x_i) over the n tokens ([CLS] and
-    [SEP] unless `special_tokens` is false), S = cos(document, summary), LS = 0.01·L + S.
+    Wu et al. 2020, `paper`: L = (1/n)·Σ_i log p(x_i) over the n tokens,
+    S = cos(document, summary), LS = 0.01·L + S.
     `code`: L = ((1/n)·Σ log p + 200) / 100 with the sum over every position given (512 in
     the published code, of which the padded ones ask for [PAD]) and n without padding;
     LS = L + S. `ValueError` for no tokens, shapes that do not fit, or values that are no numbers.
     """
-    values, n = _own_log_probs(np.asarray(token_ids), np.asarray(log_probs), pad_token_id)
-    if variant == "paper":
-        counted = values[:n] if special_tokens else values[1 : n - 1]
-        if not len(counted):
-            raise ValueError("a summary without tokens has no L")
-        linguistic = float(counted.mean())
-    elif variant == "code":
-        linguistic = code_linguistic(float(values.sum()), n)
-    else:
+    values = np.asarray(log_probs, np.float64)
+    n = len(values) if n_tokens is None else n_tokens
+    if values.ndim != 1 or not 0 < n <= len(values):
+        raise ValueError(f"one log-probability a token, not {values.shape} for {n} tokens")
+    if not np.isfinite(values).all():
+        raise ValueError("a log-probability is no number")
+    if variant not in VARIANTS:
         raise ValueError(f"variant is paper or code, not {variant!r}")
+    code = code_linguistic(float(values.sum()), n)
+    linguistic = code if variant == "code" else float(values[:n].mean())
     semantic = cosine(np.asarray(cls_document, np.float64), np.asarray(cls_summary, np.float64))
     return combined(linguistic, semantic, variant)
 
@@ -111,34 +108,13 @@ def cosine(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
     return min(1.0, max(-1.0, value))
 
 
-def _own_log_probs(
-    ids: NDArray[Any], log_probs: NDArray[Any], pad_token_id: int
-) -> tuple[NDArray[np.float64], int]:
-    """The log-probability of the token at every position, and how many are no padding."""
-    if ids.ndim != 1 or log_probs.ndim not in (1, 2) or len(log_probs) < len(ids):
-        raise ValueError(
-            f"one log-probability (or row) a token, not {log_probs.shape} for ids {ids.shape}"
-        )
-    own = np.flatnonzero(ids != pad_token_id)
-    if not len(own):
-        raise ValueError("a summary without tokens has no L")
-    if log_probs.ndim == 2:
-        padded = np.full(len(log_probs), pad_token_id, dtype=np.int64)
-        padded[: len(ids)] = ids
-        log_probs = log_probs[np.arange(len(log_probs)), padded]
-    values = log_probs.astype(np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError("a log-probability is no number")
-    return values, int(own[-1]) + 1
-
-
 @dataclasses.dataclass(frozen=True)
 class LSOptions:
     """Options of `ls-score`."""
 
     variant: str = option(
         "paper",
-        "The definition of the paper, of the published code, or of a model with a linear head.",
+        "The definition of the paper, or of the published code.",
         VARIANTS,
     )
 
@@ -167,7 +143,7 @@ def _make(name: str, options: LSOptions) -> Metric:
         score=score,
         signature_keys=("ls_model", "dtype", "claimscore"),
         higher_is="more fluent, and closer to the document",
-        range=(-math.inf, {"paper": 1.0, "code": 3.0}.get(options.variant, math.inf)),
+        range=(-math.inf, {"paper": 1.0, "code": 3.0}[options.variant]),
         description="Likelihood of the summary's words to a trained model, and its [CLS] cosine "
         "with the document",
         reference=REFERENCE,
@@ -188,15 +164,9 @@ def _score_record(record: str, own: _Numbers, sources: _Numbers, variant: str) -
         "source_cut": int(sum(each.get("cut", 0) for each in sources.values())),
         "n_sources": len(sources),
     }
-    linear = [each["linear"] for each in with_source if "linear" in each]
-    if variant == "bert-linear":
-        if not linear:
-            return unscored(record, "the model has LS_Score's head: use ls-score", components)
-        return scored(record, float(np.mean(linear)), components)
     name = "linguistic" if variant == "paper" else "linguistic_code"
     if name not in summary:
-        reason = "the model has a linear head: use ls-score:variant=bert-linear"
-        return unscored(record, reason if linear else "no LS_Score rows", components)
+        return unscored(record, "no LS_Score rows", components)
     semantic = float(np.mean([each["semantic"] for each in with_source]))
     result = combined(summary[name], semantic, variant)
     components |= {"linguistic": result.linguistic, "semantic": result.semantic}

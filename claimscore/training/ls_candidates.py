@@ -16,28 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from claimscore.errors import InputError
 from claimscore.text import split_sentences
-from claimscore.training.labelled_records import TextColumns, read_rows
-
-#: The changes by name, and which of the two scores the published code lets each of them train.
-NEGATIVES = ("delete", "add", "disorder_words", "disorder_sentences")
-LINGUISTIC = frozenset(("delete", "disorder_words", "disorder_sentences"))
-SEMANTIC = frozenset(("delete", "add"))
 
 #: Of the word pieces that are deleted, and of a sentence's words that change places.
 SHARE = 0.2
 
 _PUNCTUATION = frozenset(string.punctuation)
 _WORDS = re.compile(rf"[{re.escape(string.punctuation)}]|[^\s{re.escape(string.punctuation)}]+")
-_TRUE = frozenset(("1", "1.0", "true"))
-
-
-class GoodPair(NamedTuple):
-    """A document and a good summary of it."""
-
-    document: str
-    summary: str
 
 
 class Candidates(NamedTuple):
@@ -56,33 +41,10 @@ class DrawnRecords(NamedTuple):
     skipped: int
 
 
-def read_pairs(tables: Sequence[str], columns: TextColumns) -> list[GoodPair]:
-    """The distinct pairs of some JSONL, CSV or Parquet files (or globs), in their order.
-
-    Rows with a blank text are left out; with a `label` column only rows where it is 1 or true
-    count. `InputError` names file, line and column where a row has no such column or holds
-    something else than text.
-    """
-    pairs: dict[GoodPair, None] = {}
-    for where, record in read_rows(tables, [name for name in columns if name is not None]):
-        if columns.label is not None and str(record[columns.label]).lower() not in _TRUE:
-            continue
-        for column in columns[:2]:
-            if not isinstance(record[column] or "", str):
-                raise InputError(f"{where}: {column} must be text")
-        pair = GoodPair(*(record[column] or "" for column in columns[:2]))
-        if pair.document.strip() and pair.summary.strip():
-            pairs[pair] = None
-    if not pairs:
-        raise InputError(f"{', '.join(tables)}: no row to train on")
-    return list(pairs)
-
-
 class CandidateMaker:
-    """Turns a pair into candidates, always the same for the same pair and seed.
+    """Turns a document and its summary into candidates, always the same for the same seed.
 
-    `joined` is what stands between sentences where one was added: a space, or nothing as in the
-    published code.
+    `joined` is what stands between sentences where one was added.
     """
 
     def __init__(
@@ -100,30 +62,30 @@ class CandidateMaker:
         self._max_tokens = max_tokens
         self._joined = joined
 
-    def __call__(self, pair: GoodPair) -> Candidates | None:
+    def __call__(self, document: str, summary: str) -> Candidates | None:
         """The candidates; None where there is nothing to rank.
 
-        So is a document with no more sentences than its summary (as in the published code), and
-        a summary of which every negative equals it.
+        So is a document with no more sentences than its summary (as in the published code), a
+        blank summary, and one of which every negative equals it.
         """
-        document, sentences = split_sentences(pair.document), split_sentences(pair.summary)
-        if len(document) <= len(sentences):
+        of_document, sentences = split_sentences(document), split_sentences(summary)
+        if not sentences or len(of_document) <= len(sentences):
             return None
-        pieces = self._pieces(pair.summary)
+        pieces = self._pieces(summary)
         good = self._ids(pieces)
         summaries, kinds = [good], []
         for name in self._negatives:
-            rng = random.Random(f"{self._seed} {name} {pair.document} {pair.summary}")
+            rng = random.Random(f"{self._seed} {name} {document} {summary}")
             if name == "delete":
                 bad = self._ids(delete_pieces(pieces, rng))
             else:
-                bad = self._ids(self._pieces(self._changed(name, sentences, document, rng)))
+                bad = self._ids(self._pieces(self._changed(name, sentences, of_document, rng)))
             if bad != good and len(bad) > 2:
                 summaries.append(bad)
                 kinds.append(name)
         if not kinds:
             return None
-        return Candidates(self.ids(pair.document), summaries, tuple(kinds))
+        return Candidates(self._ids(self._pieces(document)), summaries, tuple(kinds))
 
     def _changed(
         self, name: str, sentences: Sequence[str], document: Sequence[str], rng: random.Random
@@ -134,43 +96,40 @@ class CandidateMaker:
             return " ".join(disorder_sentences(sentences, rng))
         return " ".join(word for words in disorder_words(sentences, rng) for word in words)
 
-    def ids(self, text: str) -> list[int]:
-        """The ids of a text between [CLS] and [SEP], cut to the most tokens."""
-        return self._ids(self._pieces(text))
-
     def _pieces(self, text: str) -> list[str]:
         ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         pieces: list[str] = self._tokenizer.convert_ids_to_tokens(ids)
         return pieces
 
     def _ids(self, pieces: Sequence[str]) -> list[int]:
-        own = self._tokenizer.convert_tokens_to_ids(list(pieces[: self._max_tokens - 2]))
-        return [self._tokenizer.cls_token_id, *own, self._tokenizer.sep_token_id]
+        """Ids between [CLS] and [SEP], cut to the most tokens."""
+        ids = self._tokenizer.convert_tokens_to_ids(list(pieces[: self._max_tokens - 2]))
+        return [self._tokenizer.cls_token_id, *ids, self._tokenizer.sep_token_id]
 
 
 def draw_records(
-    pairs: Sequence[GoodPair],
-    make: Callable[[GoodPair], Candidates | None],
+    pairs: Sequence[tuple[str, str]],
+    make: Callable[[str, str], Candidates | None],
     most: int,
-    validation: float,
+    holdout: float,
     seed: int,
 ) -> DrawnRecords:
-    """Draw at most ``most`` usable pairs; hold out that share of the documents, one at least.
+    """Draw at most ``most`` usable (document, summary); hold out that share of the documents.
 
-    All pairs of a document are on one side.
+    One document at least is held out; all pairs of a document are on one side.
     """
     used: list[tuple[str, Candidates]] = []
     skipped = 0
     for index in np.random.default_rng(seed).permutation(len(pairs)).tolist():
         if len(used) == most:
             break
-        candidates = make(pairs[index])
+        candidates = make(*pairs[index])
         if candidates is None:
             skipped += 1
         else:
-            used.append((pairs[index].document, candidates))
+            used.append((pairs[index][0], candidates))
     documents = list(dict.fromkeys(document for document, _ in used))
-    held_out = set(documents[: max(1, int(len(documents) * validation))])
+    held_out = set(documents[: max(1, int(len(documents) * holdout))])
     sides: tuple[list[Candidates], list[Candidates]] = ([], [])
     for document, record in used:
         sides[document in held_out].append(record)

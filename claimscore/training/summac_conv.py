@@ -8,11 +8,10 @@ give the same weights on the same machine.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -20,47 +19,62 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from claimscore.errors import ConfigError, InputError
+from claimscore.errors import InputError
+from claimscore.metrics.base import ChunkTables, PassRequirement
 from claimscore.metrics.summac.convolution import (
+    AGGREGATES,
     CODE_SENTENCES,
+    LABEL_SETS,
+    VARIANTS,
     ConvWeights,
+    Counts,
     as_weights,
     bin_edges,
+    histograms,
 )
-from claimscore.metrics.summac.pair_matrices import cut_pass
+from claimscore.metrics.summac.pair_matrices import (
+    CUT_VALUES,
+    PairMatrices,
+    cut_pass,
+    read_pair_matrices,
+)
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.pipeline.encoders.results import open_store
-from claimscore.training.labelled_records import (
-    ConvExample,
-    LabelledRecords,
-    are_runs,
-    examples,
-    make_matrices,
-    pad_examples,
-    read_labelled,
-    read_runs,
-)
-from claimscore.training.loop import OnTraining, TrainingProgress, silent, take_step
-from claimscore.training.recipes import SummaCTrainingConfig
+from claimscore.pipeline.passes import PassInput
+from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
+from claimscore.tables import TABLES
+from claimscore.training.recipes import OnTraining, SummaCTrainingConfig, TrainingProgress, silent
+from claimscore.training.texts import read_texts
 
 logger = logging.getLogger("claimscore")
 
-WEIGHTS_FILE = "summac_conv.safetensors"
+#: Records whose NLI is computed at a time.
+PART_RECORDS = 64
+
+#: Settings of the weights where none are given.
+DEFAULTS = {
+    **{name: values[0] for name, values in CUT_VALUES.items()},
+    **{"bins": "even50", "labels": LABEL_SETS[0], "aggregate": AGGREGATES[0]},
+    "variant": VARIANTS[0],
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class SummaCTrainingResult:
-    """The weights' file, and what it was made from; losses are cross-entropies, a mean each."""
+    """The weights' file, and what it was made from; losses are cross-entropies, a mean each.
+
+    `skipped` are records without text on a side; `epoch` is the one with the lowest held-out loss.
+    """
 
     weights: Path
     examples: int
     consistent: int
-    without_image: int
-    validation_examples: int
+    held_out: int
+    skipped: int
     epoch: int
     train_loss: float
-    validation_loss: float | None
+    held_out_loss: float | None
 
 
 class ConvModel(nn.Module):
@@ -70,17 +84,17 @@ class ConvModel(nn.Module):
         super().__init__()
         self.mlp = nn.Linear(width, 1)
         self.layer_final = nn.Linear(3, 2)
-        self._aggregate = aggregate
+        self._features = ("min", "mean", "max") if aggregate == "all" else (aggregate,) * 3
 
     def forward(self, counts: Tensor, used: Tensor) -> Tensor:
         """Logits `[N, 2]` of counts `[N, R, H]`, of which the rows `used` `[N, R]` are real."""
         values = self.mlp(counts).squeeze(-1)
-        lowest = values.masked_fill(~used, torch.inf).amin(dim=1)
-        highest = values.masked_fill(~used, -torch.inf).amax(dim=1)
-        mean = values.masked_fill(~used, 0.0).sum(dim=1) / used.sum(dim=1)
-        found = {"min": lowest, "mean": mean, "max": highest}
-        chosen = ("min", "mean", "max") if self._aggregate == "all" else (self._aggregate,) * 3
-        logits: Tensor = self.layer_final(torch.stack([found[name] for name in chosen], dim=1))
+        features = {
+            "min": values.masked_fill(~used, torch.inf).amin(dim=1),
+            "max": values.masked_fill(~used, -torch.inf).amax(dim=1),
+            "mean": values.masked_fill(~used, 0.0).sum(dim=1) / used.sum(dim=1),
+        }
+        logits: Tensor = self.layer_final(torch.stack([features[n] for n in self._features], dim=1))
         return logits
 
 
@@ -89,147 +103,140 @@ def train_summac_conv(
     progress: OnTraining = silent,
     classifier: PairClassifier | None = None,
 ) -> SummaCTrainingResult:
-    """Make the NLI matrices, train, and write every epoch's weights and the chosen ones.
+    """Compute the NLI of every record, train, and write the weights of the best epoch.
 
-    The folder then has `summac_conv.safetensors` and `epochs/`. Results of the NLI model are stored
-    as those of runs: a call that was interrupted goes on, and other bins or categories cost no
-    model time. `InputError` for a table with one label only or without any matrix.
+    Results of the NLI model are stored as those of runs. `InputError` for a table that cannot be
+    read, has one label only, or no text to compare.
     """
-    records = _read(config, config.tables, held_out=False)
-    held_out = _read(config, config.validation, held_out=True) if config.validation else None
-
-    @functools.cache
-    def load() -> PairClassifier:
-        store = open_store(None, on_notice=logger.warning)
-        return cast(
-            PairClassifier, store.around(classifier or load_pair_classifier(config.encoders))
-        )
-
-    def judge(records: pl.DataFrame | LabelledRecords, stage: str) -> LabelledRecords:
-        """The records with their matrices; those of runs have them."""
-        if isinstance(records, LabelledRecords):
-            return records
-        need, model = cut_pass(config.settings()), load()
-        show = functools.partial(_show, progress, stage)
-        matrices = make_matrices(records, need, model, show)
-        return LabelledRecords(records, matrices, f"{model.info.model}@{model.info.revision}")
-
-    edges = bin_edges(config.bins)
-    judged = judge(records, "images")
-    found = list(examples(judged, edges, config.labels))
-    if held_out is None:
-        training, validation = _split(found, config)
-    else:
-        other = judge(held_out, "validation-images")
-        if other.nli != judged.nli:
-            raise ConfigError(f"--validation has NLI of {other.nli}, not of {judged.nli}")
-        training, validation = found, list(examples(other, edges, config.labels))
-    _check_labels(config, training)
-    epochs = list(fit(config, training, validation, progress))
-    best = min(epochs, key=lambda e: e.validation_loss or 0.0) if validation else epochs[-1]
-    settings = {**config.settings(), "nli": judged.nli}
-    for epoch in epochs:
-        path = config.out / "epochs" / f"epoch-{epoch.number:03d}.safetensors"
-        epoch.weights.save(path, settings)
-    best.weights.save(config.out / WEIGHTS_FILE, settings)
+    settings = {**DEFAULTS, **dict(config.settings)}
+    records = read_texts(config.tables, labelled=True)
+    store = open_store(None, on_notice=logger.warning)
+    model = cast(PairClassifier, store.around(classifier or load_pair_classifier(config.encoders)))
+    matrices = _matrices(records, cut_pass(settings), model, progress).whole
+    edges = bin_edges(settings["bins"])
+    labels = [
+        (histograms(matrices[record], edges, settings["labels"]), label)
+        for record, label in records.select("id", "label").iter_rows()
+        if matrices.get(record) is not None
+    ]
+    order = np.random.default_rng(config.seed).permutation(len(labels))
+    first = round(config.holdout * len(labels))
+    held_out, training = ([labels[i] for i in sorted(part)] for part in np.split(order, [first]))
+    _check_labels(config, [label for _, label in training])
+    best = fit(config, training, held_out, progress)
+    best.weights.save(config.out, {**settings, "nli": f"{model.info.model}@{model.info.revision}"})
     return SummaCTrainingResult(
-        weights=config.out / WEIGHTS_FILE,
+        weights=config.out,
         examples=len(training),
-        consistent=sum(example.label for example in training),
-        without_image=judged.records.height - len(found),
-        validation_examples=len(validation),
+        consistent=sum(label for _, label in training),
+        held_out=len(held_out),
+        skipped=records.height - len(labels),
         epoch=best.number,
         train_loss=best.train_loss,
-        validation_loss=best.validation_loss,
+        held_out_loss=best.held_out_loss,
     )
 
 
-def _read(
-    config: SummaCTrainingConfig, tables: tuple[str, ...], *, held_out: bool
-) -> pl.DataFrame | LabelledRecords:
-    """The records of files, or of runs with their matrices; held-out ones as they are."""
-    half = None if held_out else config.half
-    negatives = config.make_negatives and not held_out
-    if not are_runs(tables):
-        seed = config.seed if negatives else None
-        return read_labelled(tables, config.columns, negatives_seed=seed, half=half)
-    if negatives:
-        raise ConfigError("--make-negatives needs files of texts: a run has no NLI for them")
-    return read_runs(tables, str(config.columns.label), cut_pass(config.settings()), half)
+def _matrices(
+    records: pl.DataFrame, need: PassRequirement, model: PairClassifier, progress: OnTraining
+) -> PairMatrices:
+    """The matrices of the records by the model; one with stored results is asked for new pairs."""
+    frames = [TABLES["block_nli"].empty()]
+    for start in range(0, records.height, PART_RECORDS):
+        part = PassInput(
+            model=model,
+            need=need,
+            records=records.slice(start, PART_RECORDS),
+            read=lambda table: TABLES[table].empty(),
+            broken=frozenset(),
+            listen=lambda pairs: lambda done: None,
+        )
+        frames.append(BLOCK_NLI_PASS.compute(part).rows["block_nli"])
+        done = min(start + PART_RECORDS, records.height)
+        progress(TrainingProgress("NLI of records", done, records.height))
+    tables = {"records": records, "block_nli": pl.concat(frames)}
+    return read_pair_matrices(ChunkTables(tables.__getitem__), need)
 
 
-def _show(progress: OnTraining, stage: str, done: int, total: int) -> None:
-    progress(TrainingProgress(stage, done, total))
-
-
-def _split(
-    found: list[ConvExample], config: SummaCTrainingConfig
-) -> tuple[list[ConvExample], list[ConvExample]]:
-    """A seeded share of the examples for validation, the others for training."""
-    order = np.random.default_rng(config.seed).permutation(len(found))
-    held_out = set(order[: round(config.holdout * len(found))].tolist())
-    parts: tuple[list[ConvExample], list[ConvExample]] = ([], [])
-    for place, example in enumerate(found):
-        parts[place in held_out].append(example)
-    return parts
-
-
-def _check_labels(config: SummaCTrainingConfig, training: list[ConvExample]) -> None:
+def _check_labels(config: SummaCTrainingConfig, labels: list[int]) -> None:
     where = ", ".join(config.tables)
-    labels = {example.label for example in training}
     if not labels:
         raise InputError(
             f"{where}: nothing to train on: no record that is not held out has a block of text on "
             "both sides"
         )
-    if len(labels) == 1:
+    if len(set(labels)) == 1:
         raise InputError(
-            f"{where}: every label is {labels.pop()}; training needs consistent and "
-            "inconsistent summaries (--make-negatives makes the latter)"
+            f"{where}: every label is {labels[0]}; training needs consistent and inconsistent "
+            "summaries"
         )
 
 
-class ConvEpoch(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class ConvEpoch:
     """The weights after an epoch, and their mean losses."""
 
     number: int
     weights: ConvWeights
     train_loss: float
-    validation_loss: float | None
+    held_out_loss: float | None
+
+
+Labelled = tuple[Counts, int]
 
 
 def fit(
     config: SummaCTrainingConfig,
-    training: list[ConvExample],
-    validation: list[ConvExample],
+    training: Sequence[Labelled],
+    held_out: Sequence[Labelled],
     progress: OnTraining = silent,
-) -> Iterator[ConvEpoch]:
-    """Yield each epoch of a training from freshly drawn weights."""
-    width = (len(bin_edges(config.bins)) - 1) * len(config.labels)
-    most = CODE_SENTENCES if config.variant == "code" else None
-    data, held_out = (
-        [torch.from_numpy(values) for values in pad_examples(found, width, most)]
-        for found in (training, validation)
-    )
+) -> ConvEpoch:
+    """Train on histograms `[sentences, H]` with labels, from freshly drawn weights.
+
+    Returns the epoch with the lowest loss of the held-out ones, the last where there are none.
+    """
+    settings = {**DEFAULTS, **dict(config.settings)}
+    width = (len(bin_edges(settings["bins"])) - 1) * len(settings["labels"])
+    most = CODE_SENTENCES if settings["variant"] == "code" else None
+    data, tested = (_padded(part, width, most) for part in (training, held_out))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        model = ConvModel(width, config.aggregate)
+        model = ConvModel(width, settings["aggregate"])
     shuffle = torch.Generator().manual_seed(config.seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    best: ConvEpoch | None = None
     for number in range(1, config.epochs + 1):
         total = 0.0
         order = torch.randperm(len(training), generator=shuffle)
         for indices in torch.split(order, config.batch_size):
             loss = _loss(model, *(values[indices] for values in data))
-            total += take_step(loss, optimizer) * len(indices)
-        mean, tested = total / len(training), None
-        if validation:
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves Tensor.backward untyped
+            optimizer.step()
+            total += float(loss.detach()) * len(indices)
+        mean, other = total / len(training), None
+        if held_out:
             with torch.no_grad():
-                tested = float(_loss(model, *held_out))
+                other = float(_loss(model, *tested))
         progress(TrainingProgress("epochs", number, config.epochs, mean))
-        state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        yield ConvEpoch(number, as_weights(state), mean, tested)
+        if best is None or other is None or other < (best.held_out_loss or 0.0):
+            state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+            best = ConvEpoch(number, as_weights(state), mean, other)
+    assert best is not None  # an epoch at least, by the config
+    return best
 
 
 def _loss(model: ConvModel, counts: Tensor, used: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(model(counts, used), labels)
+
+
+def _padded(part: Sequence[Labelled], width: int, most: int | None) -> list[Tensor]:
+    """Counts `[N, R, H]`, which rows are real `[N, R]`, and labels `[N]`; `most` rows of each."""
+    kept = [counts[:most] for counts, _ in part]
+    longest = max((len(counts) for counts in kept), default=0)
+    padded = torch.zeros(len(kept), longest, width)
+    used = torch.zeros(len(kept), longest, dtype=torch.bool)
+    for row, counts in enumerate(kept):
+        padded[row, : len(counts)] = torch.from_numpy(counts)
+        used[row, : len(counts)] = True
+    return [padded, used, torch.tensor([label for _, label in part], dtype=torch.int64)]

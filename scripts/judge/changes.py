@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from claimscore.baseline import negate, paraphrase
-from claimscore.baseline.lexicon import lexicon
+from claimscore.baseline import parser
 from claimscore.baseline.tree import Tree
-from claimscore.training.inconsistent import entity_edits, negation_edits, number_edits
+from scripts.judge.edits import entity_edits, negation_edits, number_edits
 
 _WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
@@ -209,8 +208,54 @@ def contradict(rng: random.Random, text: str, context: str) -> Made | None:
 
 @functools.cache
 def _antonyms() -> dict[str, list[str]]:
-    words = lexicon()
-    return {a: [b] for table in (words.antonyms, words.adverb_antonyms) for a, b in table.items()}
+    one_way = (pair.split(":") for pair in _WORDS["opposites"]["turned"].split())
+    return {old: [new.replace("_", " ")] for old, new in one_way} | _pairs("opposites", "words")
+
+
+@functools.cache
+def negate(text: str) -> str:
+    """The text with `not` at its main verb, or without the one that is there.
+
+    `do` comes in where the verb has no auxiliary.
+    """
+    affirmed = [edit for edit in negation_edits(text, "") if not edit.new.endswith(" not")]
+    if affirmed:
+        return affirmed[0].apply(text)
+    tree = parser.load().parse(text)
+    if tree is None:
+        return f"It is not true that {text}"
+    root = next(k for k, head in enumerate(tree.heads) if k == head)
+    first = [*tree.auxiliaries(root), root][0]
+    if first != root or tree.lower[root] in _BE:
+        return _put(tree, [(first + 1, first + 1, "not")])
+    if tree.tags[root] in _DO:
+        base = _base(tree.lower[root], tree.tags[root])
+        return _put(tree, [(root, root + 1, f"{_DO[tree.tags[root]]} not {base}")])
+    return f"It is not true that {_phrase(tree, 0, len(tree))}"
+
+
+_BE = ("am", "is", "are", "was", "were", "'s", "’s", "'re", "’re")
+_DO = {"VBD": "did", "VBZ": "does", "VBP": "do"}
+_Y = re.compile(r"ie[sd]$")
+
+
+def _base(verb: str, tag: str) -> str:
+    """The base form: of the list, else the first that the vocabulary has of what a rule gives."""
+    if tag == "VBP" or verb == "has":
+        return "have" if verb == "has" else verb
+    if tag == "VBD" and verb in _past():
+        return _past()[verb]
+    forms = [_Y.sub("y", verb)] if _Y.search(verb) else []
+    forms += [verb[:-1], verb[:-2], *([verb[:-3]] if tag == "VBD" else [])]
+    return next((form for form in forms if form in _vocabulary()), forms[0])
+
+
+@functools.cache
+def _past() -> dict[str, str]:
+    return dict(pair.split(":") for pair in _WORDS["verbs"]["past"].split())
+
+
+_vocabulary = functools.cache(parser.read_vocabulary)
 
 
 def change_name(rng: random.Random, text: str, context: str, other: str) -> Made | None:
@@ -377,7 +422,7 @@ def word_pairs(rng: random.Random, texts: Sequence[str], count: int) -> Iterator
         elif kind < 0.8:
             made, label = _swap(rng, text, _pairs("opposites", "pairs")), CONTRADICTED
         else:
-            made, label = paraphrase(text), ENTAILED
+            made, label = _swap(rng, text, _pairs("same", "pairs")), ENTAILED
         if made and made != text and count > 0:
             count -= 1
             yield Made(text, made, label, "lexical")

@@ -34,10 +34,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from claimscore.baseline import negate, paraphrase, parser
+from claimscore.baseline import parser
 from claimscore.baseline.tree import Tree
 from claimscore.text import content_words, split_sentences
-from claimscore.training.inconsistent import Edit, entity_edits, number_edits
 from scripts.judge.changes import (
     CONTRADICTED,
     ENTAILED,
@@ -49,6 +48,7 @@ from scripts.judge.changes import (
     change_name,
     contradict,
     denied,
+    negate,
     reword,
     role_pairs,
     scramble,
@@ -56,6 +56,7 @@ from scripts.judge.changes import (
     widen,
     word_pairs,
 )
+from scripts.judge.edits import Edit, entity_edits, number_edits
 
 #: Kinds of pairs that are made here.
 PASSAGE_KINDS = ("said", "unsaid", "kept", "denied", "replaced", "exchanged", "misread", "refused")
@@ -233,8 +234,6 @@ class Maker:
             yield from entailed(lambda: reword(rng, sentence), "reworded")
         elif rng.random() < 0.4:
             yield Made(reword(rng, sentence), sentence, ENTAILED, "reworded")
-        elif (other := paraphrase(sentence)) != sentence:
-            yield from entailed(lambda: other, "paraphrase")
         tree = self.tree(sentence) if rng.random() < 0.4 else None
         if tree and (short := self.phrases.shorten(rng, tree)):
             yield from entailed(lambda: short, "shorter")

@@ -6,7 +6,7 @@ The first phase learns from labelled pairs alone. The second starts from it with
 narrower and wider phrases, which the files hold too few of, while the learning rate falls from half
 its peak to 0. The third trains every layer on longer texts and pairs about claims, beside fewer of
 the others; the fourth adds pairs about passages. Made pairs and phases lie beside the result; run
-again after a stop, it goes on from the last checkpoint. ``--human-claims`` holds FActScore,
+again after a stop, it goes on from the checkpoint of its phase. ``--human-claims`` holds FActScore,
 Factcheck-GPT and CaRB as ``factscore``, ``factcheck_gpt`` and ``carb.parquet``, with the columns
 that ``pairs.human_documents`` reads.
 """
@@ -19,13 +19,11 @@ from pathlib import Path
 
 import polars as pl
 
-from claimscore.console.training import print_training, training_display
 from claimscore.pipeline.encoders.embedded import load_embedded_nli, read_adapter, write_adapter
-from claimscore.training.nli_examples import LABEL2ID, read_pairs, training_files
-from claimscore.training.nli_training import predict_logits, train, train_nli
-from claimscore.training.recipes import NLITrainingConfig
+from scripts.judge.examples import LABEL2ID, read_pairs, training_files
 from scripts.judge.monotone import monotone_pairs
 from scripts.judge.pairs import PASSAGE_KINDS, claim_pairs
+from scripts.judge.training import Phase, evaluate, predict_logits, train
 
 THRESHOLD_PAIRS = 4000
 FIRST_WEIGHTS = {
@@ -61,7 +59,7 @@ PASSAGE_WEIGHTS = {
 }
 
 
-def phases(data: Path, human: Path, out: Path) -> list[NLITrainingConfig]:
+def phases(data: Path, human: Path, out: Path) -> list[Phase]:
     """The four phases; the pairs that they learn from are written beside ``out``."""
     known = read_pairs(training_files([data]))
 
@@ -75,7 +73,7 @@ def phases(data: Path, human: Path, out: Path) -> list[NLITrainingConfig]:
 
     made = [out.with_name(f"{out.stem}.phase{k}.safetensors") for k in (1, 2, 3)]
     claims = beside("claims", claim_pairs(human, known))
-    first = NLITrainingConfig(
+    first = Phase(
         data=(data,),
         out=made[0],
         samples=192_000,
@@ -97,7 +95,7 @@ def phases(data: Path, human: Path, out: Path) -> list[NLITrainingConfig]:
         seed=1,
         source_weights=tuple(SECOND_WEIGHTS.items()),
     )
-    third = NLITrainingConfig(
+    third = Phase(
         data=(data, monotone(12_000, 2), claims),
         out=made[2],
         start=made[1],
@@ -137,8 +135,8 @@ def fit_threshold(adapter: Path, pairs: pl.DataFrame) -> float:
     entailed = logits.double().softmax(dim=-1).numpy()[:, LABEL2ID["entailment"]]
     holds = labels.numpy() == LABEL2ID["entailment"]
     steps = [round(0.01 * step, 2) for step in range(1, 100)]
-    said = [entailed >= step for step in steps]
-    right = [(found[holds].mean() + (~found[~holds]).mean()) / 2 for found in said]
+    supported = [entailed >= step for step in steps]
+    right = [(yes[holds].mean() + (~yes[~holds]).mean()) / 2 for yes in supported]
     best = [step for step, share in zip(steps, right, strict=True) if share == max(right)]
     threshold = best[len(best) // 2]
     content = read_adapter(adapter)
@@ -152,11 +150,9 @@ def main() -> None:
     options.add_argument("--human-claims", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
     given = options.parse_args()
-    *earlier, last = phases(given.data, given.human_claims, given.out)
-    show = training_display(quiet=False)
-    for phase in earlier:
-        train(phase, show)
-    print_training(train_nli(last, show), as_json=False)
+    for phase in phases(given.data, given.human_claims, given.out):
+        train(phase)
+    print(evaluate(given.out, [given.data]))
     known = read_pairs(training_files([given.data]))
     pairs = claim_pairs(given.human_claims, known, development=True)
     print(f"threshold: {fit_threshold(given.out, pairs):.2f}")

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from claimscore.cli import main
@@ -204,7 +203,7 @@ def _runs(session: Session) -> None:
     texts = [{"source": " ".join(row["sources"]), **row} for row in _rows("products.jsonl")]
     documents = _jsonl(folder / "documents.jsonl", texts)
     ls = folder / "ls-model"
-    untrained = ("--epochs", 0, "--max-tokens", 64, "--json", "--quiet")
+    untrained = ("--epochs", 0, "--json", "--quiet")
     session.call("train ls-score", "train", "ls-score", documents, "--out", ls, *untrained, out=ls)
     models = (
         *("--ls-model", ls),
@@ -486,16 +485,9 @@ def _labelled_pairs(n: int) -> list[dict[str, str]]:
 
 def _trainings(session: Session) -> None:
     folder = session.folder
-    out = folder / "summac-conv"
+    out = folder / "trained.safetensors"
     conv = ("train", "summac-conv", folder / "labelled.jsonl", "--out", out, "--epochs", 1)
     session.call("train summac-conv", *conv, "--json", "--quiet", out=out)
-    data = folder / "pairs"
-    data.mkdir()
-    pairs = pl.DataFrame(_labelled_pairs(12)).with_columns(source=pl.lit("made"))
-    pairs.write_parquet(data / "train.parquet")
-    pairs.write_parquet(data / "dev_made.parquet")
-    nli = ("train", "nli", "--data", data, "--out", folder / "adapter.safetensors", "--pairs", 4)
-    session.call("train nli", *nli, "--json", "--quiet")
 
 
 def _caches(session: Session) -> None:

@@ -95,7 +95,7 @@ def test_what_needs_a_model_says_what_to_install(tmp_path: Path) -> None:
         tmp_path,
         f"run {HOTELS} --llm builtin-rules --metrics caspr --out out --quiet",
         "models check embedded",
-        f"train summac-conv {HOTELS} --out out",
+        f"train summac-conv {HOTELS} --out conv.safetensors",
     )
     assert codes == [2] * 3
     install = "pip install torch transformers safetensors"

@@ -1,4 +1,4 @@
-"""Tiny LS_Score checkpoints: the golden one, and a random one with either head."""
+"""Tiny LS_Score checkpoints: the golden one, and a random one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
-from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.ls_model import (
     FORMAT,
     HEAD,
-    HERE,
     SETTINGS,
-    HeadKind,
     LSSettings,
     load_backbone,
     new_head,
@@ -29,14 +26,12 @@ def golden_checkpoint(folder: Path) -> Path:
     for path in (source / "tiny_bert").iterdir():
         shutil.copyfile(path, folder / path.name)
     shutil.copyfile(source / "ls_head.safetensors", folder / HEAD)
-    settings = {"format": FORMAT, "backbone": HERE, "revision": folder_digest(folder)}
-    (folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+    (folder / SETTINGS).write_text(json.dumps({"format": FORMAT}), encoding="utf-8")
     return folder
 
 
-def tiny_checkpoint(folder: Path, kind: HeadKind = "ls", *, max_tokens: int = 64) -> Path:
+def tiny_checkpoint(folder: Path, *, max_tokens: int = 64) -> Path:
     """A random model of two small layers that reads ``max_tokens`` tokens."""
     backbone = load_backbone(str(save_tiny_encoder(folder / "backbone")))
-    settings = LSSettings(HERE, backbone.info.revision, head=kind, max_tokens=max_tokens)
-    out = folder / "model"
-    return write_checkpoint(out, settings, new_head(kind, backbone.model, 1), backbone, True)
+    head = new_head(backbone.model, 1)
+    return write_checkpoint(folder / "model", LSSettings(max_tokens), head, backbone)

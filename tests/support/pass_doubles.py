@@ -23,8 +23,7 @@ from claimscore.tables import CLAIMS, FACTS
 #: `PairNumbers` of LS_Score's model, whose module imports torch.
 _PairNumbers = namedtuple(
     "_PairNumbers",
-    "linguistic linguistic_inner semantic linear document_tokens document_cut summary_tokens "
-    "summary_cut",
+    "linguistic linguistic_inner semantic document_tokens document_cut summary_tokens summary_cut",
 )
 
 
@@ -34,8 +33,7 @@ class FakeModel:
     info = ModelInfo("fake", "r1", "float32")
     layer, baseline, kind = 3, (0.1, 0.2, 0.3), "nli"
 
-    def __init__(self, head: str = "ls") -> None:
-        self.head = head
+    def __init__(self) -> None:
         self.calls: list[list[Any]] = []
 
     def _ask(self, items: Sequence[Any], on_batch: OnBatch | None) -> None:
@@ -97,9 +95,7 @@ class FakeModel:
         lengths = np.array([(len(d), len(s)) for d, s in pairs], dtype=np.int64).reshape(-1, 2)
         cosine, cut = lengths[:, 0] / 10, np.zeros(len(pairs), dtype=np.int64)
         means = -lengths[:, 1].astype(float)
-        return _PairNumbers(
-            means, means - 1, cosine, cosine + 5, lengths[:, 0], cut, lengths[:, 1], cut
-        )
+        return _PairNumbers(means, means - 1, cosine, lengths[:, 0], cut, lengths[:, 1], cut)
 
     def padded_log_probs(
         self, summaries: Sequence[str], *, on_batch: OnBatch | None = None

@@ -91,9 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"pipeline.encoders", "pipeline.passes"},
     "evaluation.summac_grid": BASE  # it scores its tables by runs
     | {"blocks", "evaluation", "metrics", "runs", "pipeline"},
-    "training": BASE
-    | {"text", "blocks", "metrics", "stats", "records", "runs"}
-    | {"pipeline.encoders", "pipeline.passes"},
+    "training": BASE | {"text", "metrics", "records", "pipeline.encoders", "pipeline.passes"},
     "console": {"__init__", "stats"},
     "console.evaluations": {"console", "evaluation"},
     "commands": BASE
@@ -132,14 +130,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "httptools": ("pipeline.llm.providers.transport",),
     "genai_prices": ("pipeline.llm.budget.pricing",),
     "torch": ("pipeline.encoders", "training", "metrics.summac.convolution"),
-    "transformers": ("pipeline.encoders", "training"),
+    "transformers": ("pipeline.encoders",),
     "huggingface_hub": ("pipeline.encoders",),
-    "safetensors": (
-        "baseline.parser",
-        "pipeline.encoders",
-        "training",
-        "metrics.summac.convolution",
-    ),
+    "safetensors": ("baseline.parser", "pipeline.encoders", "metrics.summac.convolution"),
     "diskcache": ("cache.bytes_disk", "cache.database"),
     "obstore": ("storage",),
     "boto3": ("storage",),

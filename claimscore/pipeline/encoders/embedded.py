@@ -277,8 +277,7 @@ def read_adapter(path: Path) -> Adapter:
         raise ConfigError(f"the NLI adapter {path} cannot be read as safetensors: {exc}") from exc
     if metadata.get("format") != ADAPTER_FORMAT:
         raise ConfigError(
-            f"{path} is not an adapter of format {ADAPTER_FORMAT}; make one with "
-            "`claimscore train nli`"
+            f"{path} is not an adapter of format {ADAPTER_FORMAT} (scripts/judge makes one)"
         )
     if metadata.get("backbone_sha256") != BACKBONE_SHA256:
         raise ConfigError(f"the NLI adapter {path} was trained on another backbone")

@@ -1,22 +1,19 @@
-"""LS_Score's model: its heads, the folder that holds a trained one, and the model at work.
+"""LS_Score's model: its head, the folder that holds a trained one, and the model at work.
 
 Wu et al. 2020. Both texts are cut to the model's limit less two (510 word pieces) and stand between
 [CLS] and [SEP], each alone, segment 0, nothing masked.
 
-A checkpoint is a folder: `ls_score.json` (settings), `head.safetensors`, and the backbone, either
-beside them (`"backbone": "."`) or by name and exact version (`embedded`, a hub model), with
-`backbone.safetensors` for the weights that training has changed. Head tensors have the names of
-the published code.
+A checkpoint is a folder as `save_pretrained` writes it, with `ls_score.json` (settings) and
+`head.safetensors`, whose tensors have the names of the published code.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,14 +46,11 @@ from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.encoders.throughput import metered, padded_tokens, tokens_of_each
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
-FORMAT = "claimscore-ls-score-1"
-SETTINGS, HEAD, CHANGED = "ls_score.json", "head.safetensors", "backbone.safetensors"
-HERE = "."
+FORMAT = "claimscore-ls-score-2"
+SETTINGS, HEAD = "ls_score.json", "head.safetensors"
 
 #: Bytes of logits that exist at once outside training.
 LOGIT_BYTES = 64 * 2**20
-
-HeadKind = Literal["ls", "bert-linear"]
 
 
 class LinguisticHead(nn.Module):
@@ -65,8 +59,6 @@ class LinguisticHead(nn.Module):
     Wu et al. 2020: the head that gives each token its probability at its own place.
     New weights, not BERT's masked-language-model head.
     """
-
-    kind: HeadKind = "ls"
 
     def __init__(self, hidden: int, vocabulary: int) -> None:
         super().__init__()
@@ -87,56 +79,31 @@ class LinguisticHead(nn.Module):
         return torch.cat([self(part, own) for part, own in pieces])
 
 
-class LinearHead(nn.Module):
-    """One linear unit over the [CLS] vectors of document and summary: the BERT+Linear ablation."""
-
-    kind: HeadKind = "bert-linear"
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(2 * hidden, 1)
-
-    def forward(self, document: Tensor, summary: Tensor) -> Tensor:
-        """Return ``[n]`` scores of ``[n, hidden]`` documents and summaries."""
-        score: Tensor = self.linear(torch.cat([document, summary], dim=-1).float())
-        return score[:, 0]
-
-
-Head = LinguisticHead | LinearHead
-
-
 @dataclass(frozen=True)
 class LSSettings:
-    """The content of `ls_score.json`: the backbone and its version, the head, the longest text."""
+    """The content of `ls_score.json`: the longest text, and how the model was trained."""
 
-    backbone: str
-    revision: str
-    head: HeadKind = "ls"
     max_tokens: int = 512
     recipe: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.head not in get_args(HeadKind):
-            raise ConfigError(f"the head is ls or bert-linear, not {self.head!r}")
         if self.max_tokens < 3:
             raise ConfigError(f"max_tokens must be at least 3, not {self.max_tokens}")
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint in memory; `revision` is a digest of all that the scores depend on."""
+    """A checkpoint in memory; the backbone's version is a digest of all its files."""
 
     settings: LSSettings
     backbone: LoadedModel
-    head: Head
-    revision: str
+    head: LinguisticHead
 
 
-def new_head(kind: HeadKind, model: Any, seed: int = 0) -> Head:
+def new_head(model: Any, seed: int = 0) -> LinguisticHead:
     """Return a head with BERT's initial weights: normal, deviation 0.02, biases 0."""
-    hidden, vocabulary = int(model.config.hidden_size), int(model.config.vocab_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        head: Head = LinguisticHead(hidden, vocabulary) if kind == "ls" else LinearHead(hidden)
+        head = LinguisticHead(int(model.config.hidden_size), int(model.config.vocab_size))
         for module in head.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=0.02)
@@ -162,56 +129,40 @@ def _like_bert(loader: ModelLoader, source: ModelFolder) -> LoadedModel:
 
 
 def write_checkpoint(
-    folder: Path, settings: LSSettings, head: Head, backbone: LoadedModel, changed: bool
+    folder: Path, settings: LSSettings, head: LinguisticHead, backbone: LoadedModel
 ) -> Path:
-    """Write a checkpoint; equal content gives equal bytes. The settings come last.
-
-    A backbone from a folder is written beside the head, whole; one that has a name of its own
-    is only named, and its weights are kept where ``changed``.
-    """
+    """Write a checkpoint; equal content gives equal bytes. The settings come last."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SETTINGS).unlink(missing_ok=True)
-    (folder / CHANGED).unlink(missing_ok=True)
-    write_bytes(folder / HEAD, save(_tensors(head)))
-    if settings.backbone == HERE:
-        with quiet():
-            backbone.model.save_pretrained(folder)
-            backbone.tokenizer.save_pretrained(folder)
-    elif changed:
-        write_bytes(folder / CHANGED, save(_tensors(backbone.model)))
+    with quiet():
+        backbone.model.save_pretrained(folder)
+        backbone.tokenizer.save_pretrained(folder)
+    tensors = {name: value.detach().cpu() for name, value in head.named_parameters()}
+    write_bytes(folder / HEAD, save(tensors))
     content = {"format": FORMAT, **asdict(settings)}
-    content["revision"] = folder_digest(folder) if settings.backbone == HERE else settings.revision
     write_text(folder / SETTINGS, json.dumps(content, indent=1, sort_keys=True) + "\n")
     return folder
 
 
-def read_checkpoint(
-    folder: Path, *, offline: bool = False, device: torch.device | str = "cpu"
-) -> Checkpoint:
-    """Read a checkpoint; `ConfigError` where one is missing, broken, or of another backbone."""
+def read_checkpoint(folder: Path, *, device: torch.device | str = "cpu") -> Checkpoint:
+    """Read a checkpoint; `ConfigError` where a file is missing, broken, or of another model."""
     settings = _read_settings(folder)
-    if settings.backbone == HERE:
-        source = ModelFolder(str(folder), folder, folder_digest(folder))
-        check_files(source)
-        loader = ModelLoader(EncoderConfig(offline=offline, device=str(device)))
-        backbone = _like_bert(loader, source)
-    else:
-        backbone = load_backbone(settings.backbone, offline=offline, device=device)
-    if backbone.info.revision != settings.revision:
-        raise ConfigError(
-            f"{folder} was trained on {settings.backbone} at {settings.revision}, but that is now "
-            f"{backbone.info.revision}; take the same version, or train again"
-        )
+    source = ModelFolder(str(folder), folder, folder_digest(folder, (SETTINGS, HEAD)))
+    check_files(source)
+    backbone = _like_bert(ModelLoader(EncoderConfig(offline=True, device=str(device))), source)
     if settings.max_tokens > backbone.limit:
         raise ConfigError(
             f"{folder}: max_tokens is {settings.max_tokens}, but its backbone reads "
             f"{backbone.limit} tokens at most"
         )
-    if (folder / CHANGED).is_file():
-        _fill(backbone.model, folder / CHANGED)
-    head = new_head(settings.head, backbone.model)
-    _fill(head, folder / HEAD)
-    return Checkpoint(settings, backbone, head.to(device).eval(), _digest(folder))
+    head = new_head(backbone.model)
+    try:
+        head.load_state_dict(load_file(folder / HEAD))
+    except (OSError, SafetensorError) as exc:
+        raise ConfigError(f"{folder / HEAD} cannot be read as safetensors: {exc}") from exc
+    except RuntimeError as exc:
+        raise ConfigError(f"{folder / HEAD} is no head of the model beside it") from exc
+    return Checkpoint(settings, backbone, head.to(device).eval())
 
 
 def _read_settings(folder: Path) -> LSSettings:
@@ -230,53 +181,17 @@ def _read_settings(folder: Path) -> LSSettings:
         raise ConfigError(f"{path} cannot be read: {exc}; train the model again") from exc
 
 
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().contiguous() for name, value in module.named_parameters()}
-
-
-def _fill(module: nn.Module, path: Path) -> None:
-    """Fill all parameters of the module from a file; `ConfigError` where it does not fit."""
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as exc:
-        raise ConfigError(f"{path} cannot be read as safetensors: {exc}") from exc
-    wanted = dict(module.named_parameters())
-    if wanted.keys() - tensors.keys():
-        missing = sorted(wanted.keys() - tensors.keys())
-        raise ConfigError(f"{path} has no {', '.join(missing[:3])}: it is not this model's")
-    with torch.no_grad():
-        for name, value in wanted.items():
-            if tensors[name].shape != value.shape:
-                raise ConfigError(
-                    f"{path}: {name} is {list(tensors[name].shape)}, the backbone needs "
-                    f"{list(value.shape)}: it was trained on another backbone"
-                )
-            value.copy_(tensors[name])
-
-
-def _digest(folder: Path) -> str:
-    """12 hex digits over the settings (which name the backbone's version) and our weights."""
-    digest = hashlib.sha256()
-    for name in (SETTINGS, HEAD, CHANGED):
-        path = folder / name
-        if path.is_file():
-            with path.open("rb") as file:
-                digest.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode())
-    return digest.hexdigest()[:12]
-
-
 class PairNumbers(NamedTuple):
     """The model's scores of each pair of document and summary; arrays ``[n]``.
 
     ``linguistic`` is the mean log-probability of the summary's tokens, ``linguistic_inner`` that
-    without [CLS] and [SEP]; ``semantic`` the cosine; ``linear`` the score of a linear head (the
-    others are then NaN). Tokens count the special ones, ``cut`` the word pieces cut off.
+    without [CLS] and [SEP]; ``semantic`` the cosine. Tokens count the special ones, ``cut`` the
+    word pieces cut off.
     """
 
     linguistic: NDArray[np.float64]
     linguistic_inner: NDArray[np.float64]
     semantic: NDArray[np.float64]
-    linear: NDArray[np.float64]
     document_tokens: NDArray[np.int64]
     document_cut: NDArray[np.int64]
     summary_tokens: NDArray[np.int64]
@@ -290,13 +205,11 @@ class LSModel(TextModel):
     more than `LOGIT_BYTES` of logits at once, and never a number from a NaN.
     """
 
-    def __init__(self, loaded: LoadedEncoder, head: Head, batch_tokens: int | None) -> None:
+    def __init__(
+        self, loaded: LoadedEncoder, head: LinguisticHead, batch_tokens: int | None
+    ) -> None:
         super().__init__(loaded, batch_tokens)
         self._head = head
-
-    @property
-    def head(self) -> HeadKind:
-        return self._head.kind
 
     @metered(tokens_of_each)
     def score(
@@ -315,9 +228,6 @@ class LSModel(TextModel):
             return refuse_nan(self._backbone.first(batch), self.info)
 
         def states_and_means(places: list[int], batch: TokenBatch) -> Iterator[_Summary]:
-            if not isinstance(self._head, LinguisticHead):
-                yield from (_Summary(state) for state in first_states(places, batch))
-                return
             states = refuse_nan(self._backbone.states(batch), self.info)
             first = states[torch.from_numpy(batch.starts).to(states.device)]
             values = np.split(self._log_probs(states, batch.ids), batch.starts[1:])
@@ -334,7 +244,6 @@ class LSModel(TextModel):
             means[:, 0],
             means[:, 1],
             _cosines(left, right),
-            self._linear(left, right),
             document_ids.lengths[documents.inverse],
             document_ids.n_cut[documents.inverse],
             summary_ids.lengths[summaries.inverse],
@@ -352,8 +261,6 @@ class LSModel(TextModel):
         of its own, so nothing can be left out: it costs as much as a summary of 512 tokens.
         Raises as `score` does.
         """
-        if not isinstance(self._head, LinguisticHead):
-            raise ConfigError(f"{self.info.model} has a linear head, which gives no likelihood")
         texts = distinct(list(summaries))
         encoded = self._encoded(texts)
         pad_id = int(self._tokenizer.pad_token_id)
@@ -373,18 +280,10 @@ class LSModel(TextModel):
 
     def _log_probs(self, states: Tensor, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """The log-probability of each id at its own place, ``[tokens]``."""
-        assert isinstance(self._head, LinguisticHead)
         tokens = torch.from_numpy(ids).to(states.device)
         values = self._head.in_pieces(states, tokens).double()
         found: NDArray[np.float64] = refuse_nan(values, self.info).cpu().numpy()
         return found
-
-    @torch.inference_mode()
-    def _linear(self, document: Tensor, summary: Tensor) -> NDArray[np.float64]:
-        if not isinstance(self._head, LinearHead) or not len(summary):
-            return np.full(len(summary), np.nan)
-        scores: NDArray[np.float64] = self._head(document, summary).double().cpu().numpy()
-        return scores
 
 
 def load(config: EncoderConfig) -> LSModel:
@@ -392,23 +291,22 @@ def load(config: EncoderConfig) -> LSModel:
     assert config.ls_model is not None, "check_named"
     loader = ModelLoader(config)
     folder = Path(config.ls_model).expanduser()
-    checkpoint = read_checkpoint(folder, offline=config.offline, device=loader.device)
-    model, tokenizer = checkpoint.backbone.model, checkpoint.backbone.tokenizer
+    settings, backbone, head = read_checkpoint(folder, device=loader.device)
     loaded = LoadedEncoder(
-        ModelInfo(config.ls_model, checkpoint.revision, loader.config.dtype),
-        encoder_backbone(model, tokenizer, dtype=loader.dtype),
-        tokenizer,
-        checkpoint.settings.max_tokens,
+        ModelInfo(config.ls_model, backbone.info.revision, loader.config.dtype),
+        encoder_backbone(backbone.model, backbone.tokenizer, dtype=loader.dtype),
+        backbone.tokenizer,
+        settings.max_tokens,
     )
-    return LSModel(loaded, checkpoint.head, config.batch_tokens)
+    return LSModel(loaded, head, config.batch_tokens)
 
 
 class _Summary(NamedTuple):
     """A summary's first state, and the means of its tokens' log-probabilities, whole and inner."""
 
     state: Tensor
-    mean: float = np.nan
-    inner: float = np.nan
+    mean: float
+    inner: float
 
 
 def _stacked(vectors: list[Tensor], texts: Distinct[str]) -> Tensor:

@@ -161,7 +161,7 @@ def ls_pass(given: PassInput) -> PassResult:
         for index, (_, document) in enumerate(documents.get(record, ()))
     ]
     items, numbers, failures = asked(given, every, model.score, attrgetter("first", "second"))
-    rows = _ls_rows(items, numbers, document_side, summary_side, model.head)
+    rows = _ls_rows(items, numbers, document_side, summary_side)
     return _ls_result(given, list(rows), failures)
 
 
@@ -169,8 +169,6 @@ def ls_padded_pass(given: PassInput) -> PassResult:
     """The likelihood of LS_Score's published code, over all positions of the padded summary: as
     costly as a summary of 512 tokens each, so it is done where it is asked for."""
     model: LSModel = given.model
-    if model.head != "ls":  # no likelihood: the metric says so
-        return _ls_result(given, [], [])
     (side,) = given.need.sides
     every = [
         RecordTexts(record, texts[0][1], "", None, None)
@@ -190,7 +188,6 @@ def _ls_rows(
     numbers: PairNumbers,
     document_side: str,
     summary_side: str,
-    head: str,
 ) -> Iterator[dict[str, Any]]:
     """The rows of each pair; those of the summary alone stand once, at its first document."""
     columns = {name: values.tolist() for name, values in numbers._asdict().items()}
@@ -198,18 +195,16 @@ def _ls_rows(
         row = {name: values[i] for name, values in columns.items()}
         cut = row["summary_cut"] > 0
         if item.first_index == 0:
-            if head == "ls":
-                for part in ("linguistic", "linguistic_inner"):
-                    yield _value(item.id, summary_side, part, row[part]) | {"truncated": cut}
+            for part in ("linguistic", "linguistic_inner"):
+                yield _value(item.id, summary_side, part, row[part]) | {"truncated": cut}
             yield _value(item.id, summary_side, "tokens", row["summary_tokens"])
             yield _value(item.id, summary_side, "cut", row["summary_cut"])
-        name = "semantic" if head == "ls" else "linear"
         beside = {
             "given_side": document_side,
             "given_index": item.first_index,
             "truncated": cut or row["document_cut"] > 0,
         }
-        yield _value(item.id, summary_side, name, row[name]) | beside
+        yield _value(item.id, summary_side, "semantic", row["semantic"]) | beside
         own = {"given_index": item.first_index}
         yield _value(item.id, document_side, "tokens", row["document_tokens"]) | own
         yield _value(item.id, document_side, "cut", row["document_cut"]) | own

@@ -37,11 +37,6 @@ TOKENS = [token_row("x", 0.5, reference_index=index, **AGAINST) for index in (0,
 COSINES = [cosine(("summary", "references"), (0, index), 0.5) for index in (0, 2)]
 WMS = [number("sentence_movers", "wms", 0.5, ("references", index)) for index in (0, 2)]
 GRADES = [answer("judge", "summary", i, {"score": 4, "probabilities": None}) for i in range(4)]
-LS = [
-    *(number("ls", name, -9.0) for name in ("linguistic", "linguistic_inner")),
-    number("ls", "semantic", 0.5, ("source", 0)),
-]
-LINEAR = [number("ls", "linear", 0.5, ("source", 0))]
 SOURCE = {"source": "A text of more than ten characters", "summary": "A text of the same length"}
 CLAIM = [
     {"id": "x", "side": "summary", "claim_index": index, "text": f"t{index}"} for index in (0, 1)
@@ -141,10 +136,6 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "ls-score": [
         ({"source": ["", " "]}, {}, "no text in source"),
         ({}, "no LS_Score rows"),
-        ({"text_scores": LINEAR}, "the model has a linear head: use ls-score:variant=bert-linear"),
-    ],
-    "ls-score:variant=bert-linear": [
-        ({"text_scores": LS}, "the model has LS_Score's head: use ls-score"),
     ],
     "llm-judge": [({"llm_answers": GRADES[:2]}, "no grade of fluency")],
     "llm-judge:expectation=required": [

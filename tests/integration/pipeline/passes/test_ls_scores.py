@@ -62,16 +62,6 @@ def test_a_run_from_records_to_scores(tmp_path: Path) -> None:
     assert set(scores["metric"]) == {"ls-score", "ls-score:variant=code"}
 
 
-def test_the_ablation_from_records_to_scores(tmp_path: Path) -> None:
-    model = tiny_checkpoint(tmp_path, "bert-linear")
-    run(config(tmp_path, model, "ls-score:variant=bert-linear", "ls-score"))
-    scores = pl.read_parquet(tmp_path / "run" / "scores.parquet").filter(pl.col("id") == "x")
-    values = dict(scores.select("metric", "value").iter_rows())
-    reasons = dict(scores.select("metric", "reason").iter_rows())
-    assert values["ls-score:variant=bert-linear"] is not None
-    assert "linear head" in reasons["ls-score"]
-
-
 def test_the_metric_reads_only_its_own_measures() -> None:
     records = pl.DataFrame([{"id": "r0", "source": "four", "summary": "abc"}])
     result = run_pass("ls", FakeModel(), records, over=("source", "summary"))

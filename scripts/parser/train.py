@@ -1,5 +1,7 @@
 """Train the parser of the claim maker on sentences that spaCy's `en_core_web_sm` parses.
 
+    python -m scripts.parser.train sentences.txt --out parser.safetensors
+
 Needs spaCy and its model beside claimscore[offline]. The sentences stand one a line in a text file.
 """
 

@@ -1,25 +1,19 @@
-"""Inconsistent summaries made by rule from consistent ones, for those who have no labels.
+"""Names, numbers and polarity of a text changed by rule, in the manner of FactCC.
 
-In the manner of FactCC (Kryściński et al. 2020, Evaluating the Factual Consistency of Abstractive
-Text Summarization): swap an entity or a number for another of the document, negate, swap a
-pronoun. FactCC finds entities with a model; here an entity is a run of capitalised words.
-The rules write English. What they make may by chance still be true: a swap of two names that the
-document uses for one person is.
+Kryściński et al. 2020, Evaluating the Factual Consistency of Abstractive Text Summarization: an
+entity or a number for another of the document, and negation. FactCC finds entities with a model;
+here an entity is a run of capitalised words. What is made may by chance still be true.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.resources
-import random
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import polars as pl
-
-_FILE = importlib.resources.files(__package__).joinpath("inconsistent.toml")
-_WORDS = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 #: A run of capitalised words, particles inside it included: `Bank of England`, `Angela Merkel`.
 _CONNECTED = r"(?:\s(?:of|the|de|la|van|von|al|and|&)){0,2}"
@@ -58,13 +52,6 @@ class Edit(NamedTuple):
 
 def _edit(match: Any, new: str) -> Edit:
     return Edit(match.start(), match.end(), new)
-
-
-class Negative(NamedTuple):
-    """An inconsistent summary and the rule that made it."""
-
-    text: str
-    rule: str
 
 
 def entity_edits(summary: str, source: str) -> list[Edit]:
@@ -108,60 +95,6 @@ def negation_edits(summary: str, source: str) -> list[Edit]:
     return edits + [_edit(m, _SPECIAL_STEMS[m.group(1)]) for m in contracted]
 
 
-def pronoun_edits(summary: str, source: str) -> list[Edit]:
-    """Every pronoun for one of another person, gender or number."""
-    swaps: dict[str, list[str]] = {}
-    for first, second in _WORDS["pronouns"]:
-        swaps.setdefault(first, []).append(second)
-        swaps.setdefault(second, []).append(first)
-    pattern = rf"(?i)\b(?:{'|'.join(swaps)})\b"
-    return [
-        _edit(match, _like(match.group(), new, _starts_sentence(summary, match)))
-        for match in _compile(pattern).finditer(summary)
-        for new in swaps[match.group().lower()]
-    ]
-
-
-_RULES: dict[str, Callable[[str, str], list[Edit]]] = {
-    "entity": entity_edits,
-    "number": number_edits,
-    "negation": negation_edits,
-    "pronoun": pronoun_edits,
-}
-RULES = tuple(_RULES)
-
-
-def inconsistent_summary(summary: str, source: str, *, seed: int = 0) -> Negative | None:
-    """One change of the summary that contradicts the document; None where no rule applies.
-
-    The rule is drawn among those that apply, then the change. The same texts and seed give the
-    same; the result is never the summary itself.
-    """
-    rng = random.Random(f"{seed}\0{summary}\0{source}")
-    for rule in rng.sample(RULES, len(RULES)):
-        texts = [edit.apply(summary) for edit in _RULES[rule](summary, source)]
-        changed = [text for text in texts if text != summary]
-        if changed:
-            return Negative(rng.choice(changed), rule)
-    return None
-
-
-def make_negatives(records: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
-    """Inconsistent summaries of records with `id`, `source`, `summary`; no label is read.
-
-    Columns id (`<id>-negative`), source, summary, label (0), rule. A record that no rule can
-    change has none. Each row depends on its own record and the seed alone.
-    """
-    made = [
-        (f"{record}-negative", source, negative.text, 0, negative.rule)
-        for record, source, summary in records.select("id", "source", "summary").iter_rows()
-        if (negative := inconsistent_summary(summary, source, seed=seed))
-    ]
-    texts = dict.fromkeys(("id", "source", "summary"), pl.String())
-    schema = {**texts, "label": pl.Int64(), "rule": pl.String()}
-    return pl.DataFrame(made, schema=schema, orient="row")
-
-
 def _entities(text: str) -> Iterator[Any]:
     """Names: of one word not where a sentence begins; no month or weekday."""
     dates = (*_OTHERS["month"], *_OTHERS["day"])
@@ -181,14 +114,6 @@ def _starts_sentence(text: str, match: Any) -> bool:
 def _overlap(first: str, second: str) -> bool:
     """Whether two names share a word: `Merkel` and `Angela Merkel` may be one person."""
     return bool(set(first.lower().split()) & set(second.lower().split()))
-
-
-def _like(old: str, new: str, starts_sentence: bool) -> str:
-    """`new` with the case of `old`; `I` is a capital anywhere."""
-    if new == "i":
-        return "I"
-    capital = starts_sentence if old == "I" else old[0].isupper()
-    return new.capitalize() if capital else new
 
 
 @functools.cache

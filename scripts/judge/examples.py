@@ -1,4 +1,4 @@
-"""NLI pairs as the trainer needs them: read, tokenised, in batches of similar length, in order."""
+"""Labelled pairs as the training needs them: read, tokenised, in batches of similar length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from transformers import BertTokenizer
 
-from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.embedded import ID2LABEL
 
 LABEL2ID = {label: index for index, label in ID2LABEL.items()}
@@ -49,19 +48,16 @@ def training_files(data: Sequence[Path]) -> list[Path]:
     for path in data:
         files += sorted(path.glob("train*.parquet")) if path.is_dir() else [path]
     if not files:
-        raise ConfigError(f"no train*.parquet found in {', '.join(map(str, data))}")
+        raise SystemExit(f"no train*.parquet found in {', '.join(map(str, data))}")
     return files
 
 
 def read_pairs(files: Sequence[Path]) -> pl.DataFrame:
     """Return the labelled pairs of some Parquet files, in the order of files and rows."""
-    try:
-        pairs = pl.concat([pl.read_parquet(file, columns=list(PAIR_COLUMNS)) for file in files])
-    except (pl.exceptions.PolarsError, OSError) as exc:
-        raise ConfigError(f"cannot read NLI pairs ({', '.join(PAIR_COLUMNS)}): {exc}") from exc
+    pairs = pl.concat([pl.read_parquet(file, columns=list(PAIR_COLUMNS)) for file in files])
     unknown = set(pairs["label"].unique().to_list()) - set(LABEL2ID)
     if unknown:
-        raise ConfigError(f"unknown NLI labels {sorted(map(str, unknown))} in {files}")
+        raise SystemExit(f"unknown NLI labels {sorted(map(str, unknown))} in {files}")
     return pairs
 
 
@@ -135,7 +131,7 @@ def sample_plan(
 def _passes(weights: np.ndarray, samples: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield shuffled passes over the data until there are enough samples."""
     if not (weights > 0).any():
-        raise ConfigError("every source of the training data has weight 0")
+        raise SystemExit("every source of the training data has weight 0")
     drawn = 0
     while drawn < samples:
         repeats = np.floor(weights + rng.random(len(weights))).astype(np.int64)

@@ -1,0 +1,258 @@
+"""`scripts/judge` makes pairs with labels that hold, and learns from them, in small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import BertConfig, BertModel, BertTokenizer
+
+from claimscore.pipeline.encoders import embedded
+from scripts.judge import pairs as made
+from scripts.judge import training
+from scripts.judge.changes import negate
+from scripts.judge.edits import Edit, entity_edits, negation_edits, number_edits
+from scripts.judge.examples import LABEL2ID, NLIExamples, read_pairs, sample_plan
+from scripts.judge.train import phases
+from scripts.judge.training import Phase, evaluate, train
+from tests.support.embedded_models import needs_backbone
+
+WORDS = ("room", "clean", "dirty", "not", "the", "is", "a", "dog", "cat", "runs", "sleeps", "quiet")
+SENTENCES = (
+    "{name} was born in Lisbon in 1962 and moved to Porto with her family.",
+    "{name} joined the orchestra in Vienna and praised the conductor in a letter.",
+    "In 1994 {name} won the Silver Bow and did not accept the prize.",
+)
+CLAIMS = (
+    ["{name} was born in Lisbon.", "{name} was born in 1962."],
+    ["{name} joined the orchestra.", "{name} praised the conductor."],
+    ["{name} won the Silver Bow in 1994."],
+)
+
+
+@pytest.fixture
+def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A random BERT of two small layers, accepted in place of the real one by its digest."""
+    folder = tmp_path / "backbone"
+    folder.mkdir()
+    vocabulary = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n"
+    (folder / "vocab.txt").write_text(vocabulary, encoding="utf-8")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    settings = BertConfig(
+        vocab_size=5 + len(WORDS), intermediate_size=32, max_position_embeddings=64, **sizes
+    )
+    settings.save_pretrained(folder)
+    torch.manual_seed(0)
+    save_file(BertModel(settings).state_dict(), folder / "model.safetensors")
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    (folder / "vocab.txt").write_text(vocabulary, encoding="utf-8")
+    digest = embedded.file_sha256(folder / "model.safetensors")
+    monkeypatch.setattr(embedded, "BACKBONE_SHA256", digest)
+    return folder
+
+
+@pytest.fixture
+def phase(backbone: Path, tmp_path: Path) -> Phase:
+    data = tmp_path / "data"
+    data.mkdir()
+    for seed, name in enumerate(("train", "dev_snli", "dev_other")):
+        random_pairs(96 if seed == 0 else 24, seed).write_parquet(data / f"{name}.parquet")
+    small = {"samples": 48, "batch_size": 8, "max_length": 32, "checkpoint_every": 2}
+    return Phase((data,), tmp_path / "adapter.safetensors", backbone=backbone, **small)
+
+
+def random_pairs(count: int, seed: int) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    texts = [" ".join(rng.choice(WORDS, size=rng.integers(2, 9))) for _ in range(2 * count)]
+    labels = [list(LABEL2ID)[i] for i in rng.integers(0, 3, size=count)]
+    sides = {"premise": texts[:count], "hypothesis": texts[count:], "label": labels}
+    return pl.DataFrame(sides).with_columns(source=pl.lit("random"))
+
+
+def test_a_stopped_phase_goes_on_to_the_same_bytes_and_the_next_starts_from_it(
+    phase: Phase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(replace(phase, out=tmp_path / "whole.safetensors"))
+    batches: list[int] = []
+
+    def stop(*given: object) -> training.NLIBatch:
+        batches.append(1)
+        if len(batches) == 5:
+            raise KeyboardInterrupt
+        return make_batch(*given)
+
+    make_batch = training.make_batch
+    monkeypatch.setattr(training, "make_batch", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train(phase)
+    with pytest.raises(SystemExit, match="other settings or data"):
+        train(replace(phase, head_lr=0.5))
+    assert train(phase).read_bytes() == whole.read_bytes()
+    assert len(batches) == 5 + 2  # four steps were in the checkpoint
+    train(phase)
+    assert len(batches) == 7, "a finished phase is left as it is"
+    assert not list(tmp_path.glob("*.checkpoint*"))
+    second = replace(phase, start=phase.out, out=tmp_path / "second.safetensors", frozen_layers=0)
+    layers = [layers_of(path) for path in (phase.out, train(second))]
+    assert layers == [{"1"}, {"0", "1"}]
+    assert train(replace(second, seed=7)).read_bytes() != whole.read_bytes()
+    dev = evaluate(second.out, phase.data, phase.backbone)
+    assert dev.select("set", "pairs").rows() == [("dev_other", 24), ("dev_snli", 24)]
+    assert float(embedded.read_adapter(second.out).metadata["temperature"]) > 0
+
+
+def layers_of(adapter: Path) -> set[str]:
+    names = embedded.read_adapter(adapter).tensors
+    assert not any("embeddings" in name for name in names)
+    return {name.split(".")[3] for name in names if ".encoder.layer." in name}
+
+
+def test_the_learning_rate_rises_falls_slowly_then_ends_near_zero(phase: Phase) -> None:
+    settings = replace(phase, samples=800, horizon=2.0, warmup=0.1, cooldown=0.5)
+    rates = [settings.rate(step) for step in range(settings.steps)]
+    peak = rates.index(max(rates))
+    assert max(rates) == pytest.approx(1.0)
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert 0 < rates[-1] < 0.03
+
+
+def test_a_source_of_weight_zero_is_never_drawn() -> None:
+    """Weights are shares of a pass: 0 never, 1 once, 2 twice."""
+    sources = ["joci_train"] * 10 + ["help_and"] * 10 + ["snli"] * 10
+    examples = NLIExamples([[1]] * 30, [[2]] * 30, np.zeros(30, dtype=np.int64), sources)
+    weights = (("joci_", 0.0), ("help_", 2.0))
+    plan = sample_plan(examples, weights, batch_size=5, batches=6, seed=0)
+    counts = np.bincount(np.concatenate(plan), minlength=30)
+    assert counts.tolist() == [0] * 10 + [2] * 10 + [1] * 10
+
+
+SOURCE = (
+    "Angela Merkel met Emmanuel Macron in Paris on Monday, 3 May 2010. The Bank of England said "
+    "that 250 people were there. They had been waiting for two hours in June."
+)
+
+
+@pytest.mark.parametrize(
+    ("edits", "text", "expected"),
+    [
+        pytest.param(
+            entity_edits,
+            "Then Angela Merkel came.",
+            ["Then Emmanuel Macron came.", "Then Paris came.", "Then Bank of England came."],
+            id="not for a name that shares a word",
+        ),
+        pytest.param(
+            number_edits,
+            "There were 300 in 2010.",
+            ["There were 3 in 2010.", "There were 250 in 2010."],
+            id="a count for a count, never for a year",
+        ),
+        pytest.param(number_edits, "On Friday.", ["On Monday."], id="a day for a day"),
+        pytest.param(number_edits, "At 12:15 it was.", [], id="no part of a time of day"),
+        pytest.param(negation_edits, "He is here.", ["He is not here."], id="negated"),
+        pytest.param(negation_edits, "He won’t come.", ["He will come."], id="affirmed"),
+    ],
+)
+def test_edits_by_hand(
+    edits: Callable[[str, str], list[Edit]], text: str, expected: list[str]
+) -> None:
+    assert [edit.apply(text) for edit in edits(text, SOURCE)] == expected
+
+
+@needs_backbone
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("They have won.", "They have not won."),
+        ("He won the Silver Bow.", "He did not win the Silver Bow."),
+        ("The baker sells 3 loaves.", "The baker does not sell 3 loaves."),
+        ("He stopped the car.", "He did not stop the car."),
+        ("She doesn't like it.", "She does like it."),
+    ],
+)
+def test_negation_at_the_main_verb(text: str, expected: str) -> None:
+    assert negate(text) == expected
+
+
+# The pairs about claims
+
+
+def biographies(families: str) -> pl.DataFrame:
+    names = [
+        f"{first} {last}" for first in ("Ana", "Eva", "Ida", "Mia") for last in families.split()
+    ]
+    return pl.DataFrame(
+        {
+            "name": name,
+            "sentence_index": k,
+            "sentence": text.format(name=name),
+            "claims": [claim.format(name=name) for claim in CLAIMS[k]],
+        }
+        for name in names
+        for k, text in enumerate(SENTENCES)
+    )
+
+
+@pytest.fixture
+def human(tmp_path: Path) -> Path:
+    """Files of the columns of FActScore, Factcheck-GPT and CaRB."""
+    whole = biographies("Lopes Kern").select(
+        "sentence_index", "sentence", topic="name", generator=pl.lit("G"), facts="claims"
+    )
+    shorter = whole.filter(pl.col("sentence_index") < 2).with_columns(generator=pl.lit("H"))
+    pl.concat([whole, shorter]).write_parquet(tmp_path / "factscore.parquet")
+    biographies("Weiss Holm").select(
+        "sentence_index", "sentence", "claims", response_id="name"
+    ).write_parquet(tmp_path / "factcheck_gpt.parquet")
+    facts = [{"relation": "sold", "arguments": ["The baker", "3 loaves", "on Monday"]}]
+    pl.DataFrame(
+        {"sentence": ["The baker , a Dane , sold 3 loaves on Monday ."], "tuples": [facts]}
+    ).write_parquet(tmp_path / "carb.parquet")
+    return tmp_path
+
+
+@needs_backbone
+def test_the_phases_learn_from_pairs_of_every_rule_and_documents_are_kept_apart(
+    human: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = made.Counts(60, 60, 60, 60)
+    monkeypatch.setattr(made, "TRAINING", few)
+    rows = [
+        (f"A man in a red shirt sells {k} apples.", f"A man sells {k} apples.", "entailment")
+        for k in range(2, 60)
+    ]
+    known = pl.DataFrame(rows, schema=["premise", "hypothesis", "label"], orient="row")
+    known = known.with_columns(source=pl.lit("snli_dev_part"))
+    data = tmp_path / "nli"
+    data.mkdir()
+    known.write_parquet(data / "train.parquet")
+    *earlier, last = phases(data, human, tmp_path / "judge.safetensors")
+    assert [phase.start for phase in (*earlier[1:], last)] == [phase.out for phase in earlier]
+    monotone, claims = (read_pairs([file]) for file in last.data[1:])
+    assert set(monotone["label"]) == {"entailment", "neutral"}
+
+    def of(kind: str, *labels: str) -> list[tuple[str, str]]:
+        chosen = claims.filter(pl.col("label").is_in(labels), source=f"claim_{kind}")
+        return chosen.select("premise", "hypothesis").rows()
+
+    kinds = {"claim", "reworded", "paragraph", "unrelated", "name", "roles", "among", "turned"}
+    assert {f"claim_{kind}" for kind in kinds} < set(claims["source"])
+    assert all(claim in premise for premise, claim in of("identity", "entailment"))
+    assert not of("scrambled", "entailment", "contradiction")
+    assert not of("number", "entailment")
+    assert any("was not born" in claim for _, claim in of("denied", "contradiction"))
+    assert any("Silver Bow" in claim for _, claim in of("unsaid", "neutral"))
+    assert all("Silver Bow" not in p for p, c in of("unsaid", "neutral") if "Silver Bow" in c)
+    changed = of("replaced", "neutral", "contradiction")
+    assert all(claim not in premise for premise, claim in changed)
+    assert any(claim in premise for premise, claim in of("replaced", "entailment"))
+    other = made.claim_pairs(human, known, counts=few, development=True)
+    whole = pl.col("source").is_in(["claim_identity", "claim_paragraph"])
+    assert not set(claims.filter(whole)["premise"]) & set(other.filter(whole)["premise"])
