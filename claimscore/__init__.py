@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from claimscore.cache.store import DiskCache
     from claimscore.config import EncoderConfig, LLMConfig, RunConfig
     from claimscore.errors import ClaimscoreError
+    from claimscore.functions import decompose, embed, extract_facts, nli, verify
     from claimscore.notebook import Evaluation, evaluate, score_pair
     from claimscore.pipeline.llm.engine import Engine
     from claimscore.pipeline.llm.providers.base import load_provider
@@ -45,15 +46,20 @@ __all__ = [
     "Prompt",
     "RunConfig",
     "RunResult",
+    "decompose",
+    "embed",
     "evaluate",
+    "extract_facts",
     "load_prompt",
     "load_prompt_file",
     "load_provider",
     "map",
+    "nli",
     "open_engine",
     "run",
     "score",
     "score_pair",
+    "verify",
 ]
 
 _NAMES = {
@@ -61,6 +67,7 @@ _NAMES = {
     "cache.store": "DiskCache",
     "config": "EncoderConfig LLMConfig RunConfig",
     "errors": "ClaimscoreError",
+    "functions": "decompose embed extract_facts nli verify",
     "notebook": "Evaluation evaluate score_pair",
     "pipeline.llm.engine": "Engine",
     "pipeline.llm.providers.base": "load_provider",

@@ -15,7 +15,7 @@ import hashlib
 import html
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,7 @@ def evaluate(
     """
     if not isinstance(data, str | Path):
         data = rows_in_memory(data)  # once: a generator has its rows only once
-    config = _config(data, out or Path(), {**options, "metrics": metrics})
+    config = run_config(data, out or Path(), {**options, "metrics": metrics})
     kept = None
     if out is None:
         kept = (config.cache_dir or user_cache_dir()) / "evaluations"
@@ -190,7 +190,7 @@ def score_pair(
     for text in (first, second):
         if not isinstance(text, str):
             raise ConfigError(f"score_pair takes two texts, not {type(text).__name__}")
-    config = _config([], Path(), {**options, "metrics": metrics})
+    config = run_config([], Path(), {**options, "metrics": metrics})
     loaded = load_metrics(config.metrics, config.metric_files)
     places = {"summary_a": first, "source": first, "sources": [first], "references": [first]}
     places |= {"summary_b": second, "summary": second}
@@ -202,7 +202,7 @@ def score_pair(
     return found
 
 
-def _config(data: Any, out: Path | str, options: dict[str, Any]) -> RunConfig:
+def run_config(data: Any, out: Path | str, options: dict[str, Any]) -> RunConfig:
     """The settings of a run, each option in the dataclass that has it."""
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(given.get("llm"), str):
@@ -213,10 +213,7 @@ def _config(data: Any, out: Path | str, options: dict[str, Any]) -> RunConfig:
         names = {field.name for field in dataclasses.fields(cls)} - {*_OWN, "address"}
         known |= names
         parts[cls] = {name: given[name] for name in names & given.keys()}
-    for name in given.keys() - known - {"encoders"}:
-        near = difflib.get_close_matches(name, known, 1)
-        meant = f"; is {near[0]} meant?" if near else f"; known: {', '.join(sorted(known))}"
-        raise ConfigError(f"unknown option {name}{meant}")
+    refuse_unknown(given.keys() - {"encoders"}, known)
     for field, whole in (("llm", LLMConfig()), ("encoders", EncoderConfig())):
         base: Any = given.get(field, whole)
         if not isinstance(base, type(whole)):
@@ -224,6 +221,15 @@ def _config(data: Any, out: Path | str, options: dict[str, Any]) -> RunConfig:
             raise ConfigError(f"{field} must be of type {kind}, not {type(base).__name__}")
         parts[RunConfig][field] = dataclasses.replace(base, **parts[type(whole)])
     return RunConfig(input=data, out=out, **parts[RunConfig])
+
+
+def refuse_unknown(names: Iterable[str], known: Collection[str]) -> None:
+    """`ConfigError` for an option that is not known, with the one that may be meant."""
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"; is {near[0]} meant?" if near else f"; known: {', '.join(sorted(known))}"
+            raise ConfigError(f"unknown option {name}{meant}")
 
 
 def _name(config: RunConfig) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import anyio
+from anyio.from_thread import start_blocking_portal
 
 #: libuv's event loop costs a request less than Python's own. There is none for Windows.
 LOOP = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
@@ -19,17 +19,14 @@ T = TypeVar("T")
 def run_blocking(work: Callable[..., Awaitable[T]], *args: Any) -> T:
     """The result of `work`; raises its own error, not a group of one.
 
-    In a notebook, where a loop runs in this thread already, a thread of its own is used.
+    In a notebook, where a loop runs in this thread already, another thread has one; an interrupt
+    cancels the work there.
     """
-    if _in_event_loop():
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(_run, work, *args).result()
-    return _run(work, *args)
-
-
-def _run(work: Callable[..., Awaitable[T]], *args: Any) -> T:
     try:
-        return anyio.run(work, *args, backend_options=LOOP)
+        if not _in_event_loop():
+            return anyio.run(work, *args, backend_options=LOOP)
+        with start_blocking_portal(backend_options=LOOP) as portal:
+            return portal.call(work, *args)
     except BaseExceptionGroup as group:
         raise first_error(group) from None
 

@@ -25,7 +25,11 @@ BASE = {
 
 #: For each part (longest matching prefix), the parts it may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"errors", "config", "cache", "notebook", "prompts", "pipeline", "pipeline.llm"},
+    "__init__": {"errors", "config", "cache", "functions", "notebook", "prompts"}
+    | {"pipeline", "pipeline.llm"},
+    "functions": BASE  # stages without a run
+    | {"notebook", "pipeline", "pipeline.llm", "pipeline.encoders", "pipeline.passes"}
+    | {"pipeline.tasks", "metrics", "records"},
     "notebook": BASE | {"console", "pipeline", "records", "runs", "report", "stats"},
     "__main__": {"cli"},
     "errors": set(),

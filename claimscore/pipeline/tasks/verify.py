@@ -11,7 +11,7 @@ import bisect
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from claimscore.config import LLM_VERIFIER
@@ -184,18 +184,24 @@ def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _join(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a claim and text: that of the window which decides, with the largest probability.
+def deciding(rows: Iterable[dict[str, Any]], *columns: str) -> list[dict[str, Any]]:
+    """Of the rows with the same values in these columns the one that decides, with the largest
+    probability of them.
 
-    A window that supports the claim comes before one that contradicts it.
+    A row that supports the claim comes before one that contradicts it.
     """
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    kept: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        place = tuple(row[name] for name in ("id", "side", "claim_position", "source_index"))
-        known = found.setdefault(place, row)
+        place = tuple(row[name] for name in columns)
+        known = kept.setdefault(place, row)
         most = max(known["probability"], row["probability"])
-        found[place] = max(known, row, key=_weight) | {"probability": most}
-    return list(found.values())
+        kept[place] = max(known, row, key=_weight) | {"probability": most}
+    return list(kept.values())
+
+
+def _join(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a claim and text: that of the window which decides."""
+    return deciding(rows, "id", "side", "claim_position", "source_index")
 
 
 def _weight(row: Mapping[str, Any]) -> tuple[Any, ...]:

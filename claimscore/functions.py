@@ -1,0 +1,368 @@
+"""Each stage of a run as a function of texts: claims, facts, NLI, verdicts, vectors.
+
+A function blocks and needs no run directory. Answers and results of models are kept in the user's
+cache folder, and loaded models stay in the process. A row that could not be made has nulls, and its
+column `error` says why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from claimscore.config import LLM_VERIFIER, EncoderConfig, LLMConfig, RunConfig, user_cache_dir
+from claimscore.errors import ConfigError
+from claimscore.metrics.base import PassRequirement
+from claimscore.metrics.support import MODEL
+from claimscore.notebook import refuse_unknown, run_config
+from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.encoders import load_model
+from claimscore.pipeline.encoders.protocols import NLI_LABELS, RejectedItemsError
+from claimscore.pipeline.encoders.results import open_store
+from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.llm_stage import TaskResult, run_task
+from claimscore.pipeline.passes import PassInput
+from claimscore.pipeline.passes.model_pass import without_rejected
+from claimscore.pipeline.passes.support import SUPPORT_PASS
+from claimscore.pipeline.plan import make_plan
+from claimscore.pipeline.tasks.verify import deciding
+from claimscore.records.rows import rows_in_memory
+from claimscore.tables import CLAIMS, FAILURES, SUPPORT
+
+logger = logging.getLogger("claimscore")
+
+#: Models that stay loaded, those that were used last.
+KEPT_MODELS = 4
+
+#: Pairs whose results are computed and kept together; a verifier reads each source in many parts.
+PAIRS_AT_ONCE, SOURCES_AT_ONCE = 8192, 128
+
+#: The options of the functions that ask a language model, and of those that ask another model.
+_LLM = {field.name for field in dataclasses.fields(LLMConfig)} - {"model"}
+_LLM |= {"cache_dir", "prompts_dir", "retry_failed"}
+_MODEL = {"device", "dtype", "batch_tokens", "offline", "max_outage_s", "allow_http_key"}
+_MODEL |= {"cache_dir", "model_store"}
+
+_PLACE = pl.col("id").cast(pl.Int64).alias("text")
+_REASON = pl.format("{}: {}", "kind", "message").alias("error")
+_NULL = pl.lit(None, pl.String)
+_BLANK = "blank: the source or the claim has no text"
+
+
+def decompose(
+    texts: Iterable[str],
+    llm: str | LLMConfig = "builtin",
+    prompt: str | Path | None = None,
+    *,
+    granularity: str = "sentence",
+    **options: Any,
+) -> pl.DataFrame:
+    """Break texts into claims, each of which says one thing.
+
+    `texts` is a list or a column of texts. `llm` and `prompt` (a version such as "v2", or a file)
+    are those of `--llm` and `--prompt decompose=`; `granularity="summary"` asks about whole texts.
+    `options` are fields of `LLMConfig`, such as `max_cost=5`, and `cache_dir`, `prompts_dir`,
+    `retry_failed`.
+
+    Returns a row a claim: `text` (place in `texts`, from 0), `sentence` (place in the text, from 0;
+    null for whole texts), `claim`, `error`. A sentence that failed has one row with a null claim; a
+    text without claims has none. Raises `ConfigError` for texts or options of no use, before
+    anything is spent, and `StoppedEarly` at a cap or after an outage: the same call then goes on.
+    """
+    made = _of_texts("decompose", texts, llm, prompt, {**options, "granularity": granularity})
+    claims = made.rows.select(_PLACE, sentence="sentence_index", claim="text", error=_NULL)
+    failed = made.failures.select(_PLACE, _REASON, sentence="index", claim=_NULL)
+    return _in_order(claims, failed, "text", "sentence")
+
+
+def extract_facts(
+    texts: Iterable[str],
+    llm: str | LLMConfig = "builtin",
+    prompt: str | Path | None = None,
+    **options: Any,
+) -> pl.DataFrame:
+    """Extract FactSim's facts from texts: a subject and a description of one word each.
+
+    Arguments and errors as of `decompose`, without `granularity`. Returns a row a fact: `text`
+    (place in `texts`, from 0), `index` (of the fact in the text), `subject`, `description`,
+    `error`. A text that failed has one row with nulls; one without facts has none.
+    """
+    made = _of_texts("facts", texts, llm, prompt, options)
+    facts = made.rows.select(_PLACE, "index", "subject", "description", error=_NULL)
+    failed = made.failures.select(_PLACE, _REASON, "index", subject=_NULL, description=_NULL)
+    return _in_order(facts, failed, "text")
+
+
+def nli(pairs: Any, model: str = "embedded", **options: Any) -> pl.DataFrame:
+    """The probabilities that an NLI model gives pairs of texts.
+
+    `pairs` are tuples of premise and hypothesis, or a table (polars, pandas, Arrow, dicts) with the
+    columns `premise` and `hypothesis`. `model` is that of `--nli`. `options` are `device`, `dtype`,
+    `batch_tokens`, `offline`, `cache_dir`, `model_store` and, of a server, `max_outage_s` and
+    `allow_http_key`.
+
+    Returns a row a pair, in their order: `premise`, `hypothesis`, `entailment`, `neutral`,
+    `contradiction` (32-bit floats whose sum is 1), `label` (the likeliest of these), `error`. A
+    pair that the model cannot take has nulls. Raises `ConfigError` for pairs or options of no use,
+    and where the model cannot be had.
+    """
+    columns = ("premise", "hypothesis")
+    config = _settings(options, _MODEL, nli=model)
+    rows = [_Pair(str(n), *texts) for n, texts in enumerate(_pairs(pairs, columns))]
+    values = np.full((len(rows), 3), np.nan, dtype=np.float32)
+    errors = list[str | None]([None]) * len(rows)
+
+    def ask(left: list[_Pair]) -> NDArray[np.float32]:
+        judged: NDArray[np.float32] = _loaded("nli", config).classify([pair[1:] for pair in left])
+        return judged
+
+    for start in range(0, len(rows), PAIRS_AT_ONCE):
+        judged = without_rejected("nli", rows[start : start + PAIRS_AT_ONCE], ask)
+        values[[int(pair.id) for pair in judged.items]] = judged.answer
+        for row in judged.failures:
+            errors[int(row["id"])] = f"{row['kind']}: {row['message']}"
+    labels = [
+        None if error else NLI_LABELS[n] for error, n in zip(errors, values.argmax(1), strict=True)
+    ]
+    texts = pl.DataFrame(
+        [pair[1:] for pair in rows], dict.fromkeys(columns, pl.String), orient="row"
+    )
+    return texts.with_columns(
+        *(pl.Series(name, values[:, n]).fill_nan(None) for n, name in enumerate(NLI_LABELS)),
+        pl.Series("label", labels, pl.String),
+        pl.Series("error", errors, pl.String),
+    )
+
+
+def verify(
+    pairs: Any,
+    verifier: str = "nli",
+    llm: str | LLMConfig | None = None,
+    prompt: str | Path | None = None,
+    **options: Any,
+) -> pl.DataFrame:
+    """Judge whether sources support claims, as the metric `faithfulness` does.
+
+    `pairs` are tuples of source and claim, or a table with the columns `source` and `claim`; a
+    source is one text or a list of them (reviews). `verifier` is that of `--verifier`: "nli",
+    "llm", an id of Hugging Face, a folder. `llm` and `prompt` go with "llm"; `options` are then
+    those of `decompose` and `window_tokens`, else those of `nli` and `nli`, `verifier_labels`.
+
+    Returns a row a pair, in their order: `source`, `claim`, `verdict` (supported, contradicted or
+    unmentioned), `probability` of support, `evidence` (the passage behind the verdict), `error`. Of
+    several texts the one that decides counts, and the largest probability. A pair of which any part
+    failed, or whose source or claim is blank, has nulls. Raises as `decompose` and `nli` do.
+    """
+    given = _pairs(pairs, ("source", "claim"), several=True)
+    sources = [[source] if isinstance(source, str) else list(source) for source, _ in given]
+    records = pl.DataFrame(
+        {
+            "id": list(map(str, range(len(given)))),
+            "sources": sources,
+            "summary": [c for _, c in given],
+        },
+        {"id": pl.String, "sources": pl.List(pl.String), "summary": pl.String},
+    )
+    asked = records.filter(pl.col("summary").str.strip_chars() != "")
+    if verifier == LLM_VERIFIER:
+        chosen = {"verifier": verifier, "llm": llm, **_chosen("verify", prompt)}
+        made = _ask("verify", asked, _settings(options, _LLM | {"window_tokens"}, **chosen))
+    elif llm is None and prompt is None:
+        config = _settings(options, _MODEL | {"nli", "verifier_labels"}, verifier=verifier)
+        made = _judged(asked, config)
+    else:
+        raise ConfigError('llm and prompt go with verifier="llm"')
+    verdicts = {row["id"]: row for row in deciding(made.rows.to_dicts(), "id")}
+    errors = dict(made.failures.select("id", _REASON).iter_rows())
+    rows = []
+    for n, (source, (_, claim)) in enumerate(zip(sources, given, strict=True)):
+        error = errors.get(str(n), None if str(n) in verdicts else _BLANK)
+        verdict = {} if error else verdicts[str(n)]
+        named = {name: verdict.get(name) for name in ("verdict", "probability", "evidence")}
+        rows.append({"source": source, "claim": claim, **named, "error": error})
+    text = pl.String()
+    schema = {"source": pl.List(text), "claim": text, "verdict": text, "probability": pl.Float32()}
+    frame = pl.DataFrame(rows, {**schema, "evidence": text, "error": text})
+    if all(isinstance(source, str) for source, _ in given):
+        frame = frame.with_columns(pl.col("source").list.first())
+    return frame
+
+
+def embed(texts: Iterable[str], model: str = "embedded", **options: Any) -> NDArray[np.float32]:
+    """The vectors that a sentence encoder gives texts, ``[n texts, dimension]``.
+
+    `model` is that of `--embedder`; `options` as of `nli`. Raises `ConfigError` for texts or
+    options of no use, a blank text among them, where the model cannot be had, and for texts that
+    it cannot take, whose places it names.
+    """
+    rows = _texts(texts)
+    for place, text in enumerate(rows):
+        if not text.strip():
+            raise ConfigError(f"texts[{place}] is blank: it has no vector")
+    embedder = _loaded("embedder", _settings(options, _MODEL, embedder=model))
+    try:
+        vectors: NDArray[np.float32] = embedder.embed(rows or ["text"])
+    except RejectedItemsError as exc:
+        places = ", ".join(f"texts[{place}]" for place in exc.indices)
+        raise ConfigError(f"{places} cannot be embedded: {exc}") from exc
+    return vectors[: len(rows)]
+
+
+class _Pair(NamedTuple):
+    id: str
+    premise: str
+    hypothesis: str
+
+
+def _settings(options: Mapping[str, Any], known: Collection[str], **fixed: Any) -> RunConfig:
+    """The settings of a run that does no more than this; `ConfigError` for an unknown option."""
+    refuse_unknown(options, known)
+    return run_config([], Path(), {"metrics": (), **options, **fixed})
+
+
+def _chosen(task: str, prompt: str | Path | None) -> dict[str, Any]:
+    return {"tasks": (task,), "prompts": {} if prompt is None else {task: str(prompt)}}
+
+
+def _texts(texts: Iterable[str]) -> list[str]:
+    """The texts as a list; `ConfigError` names the first that is none."""
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
+        raise ConfigError(f"texts must be a list or a column of texts, not {_kind(texts)}")
+    return [_text(f"texts[{place}]", text) for place, text in enumerate(texts)]
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be a text, not {_kind(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name} has half a character (a lone surrogate)") from None
+    return value
+
+
+def _kind(value: object) -> str:
+    length = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+    return "null" if value is None else f"{type(value).__name__}{length}"
+
+
+def _pairs(pairs: Any, columns: tuple[str, str], *, several: bool = False) -> list[tuple[Any, str]]:
+    """The pairs; with `several` the first of each may be a list of texts."""
+    is_table = hasattr(pairs, "__arrow_c_stream__") or hasattr(pairs, "to_dict")
+    if is_table or isinstance(pairs, pl.LazyFrame):
+        pairs = rows_in_memory(pairs).records()
+    if isinstance(pairs, str | bytes | Mapping) or not isinstance(pairs, Iterable):
+        names = " and ".join(columns)
+        raise ConfigError(
+            f"pairs must be tuples of {names}, or a table with these columns, not {_kind(pairs)}"
+        )
+    return [_pair(f"pairs[{n}]", row, columns, several) for n, row in enumerate(pairs)]
+
+
+def _pair(name: str, row: Any, columns: tuple[str, str], several: bool) -> tuple[Any, str]:
+    if isinstance(row, Mapping):
+        lacking = [column for column in columns if column not in row]
+        if lacking:
+            raise ConfigError(f"{name} has no column {lacking[0]}; it has {', '.join(row)}")
+        row = tuple(row[column] for column in columns)
+    if not isinstance(row, tuple | list) or len(row) != 2:
+        raise ConfigError(f"{name} must be a tuple of {' and '.join(columns)}, not {_kind(row)}")
+    first, second = (f"{name}: {column}" for column in columns)
+    if several and isinstance(row[0], tuple | list):
+        return [_text(first, text) for text in row[0]], _text(second, row[1])
+    return _text(first, row[0]), _text(second, row[1])
+
+
+def _of_texts(
+    task: str,
+    texts: Iterable[str],
+    llm: str | LLMConfig,
+    prompt: str | Path | None,
+    options: Mapping[str, Any],
+) -> TaskResult:
+    rows = _texts(texts)
+    config = _settings(options, _LLM | {"granularity"}, llm=llm, **_chosen(task, prompt))
+    schema = {"id": pl.String(), "summary": pl.String()}
+    ids = list(map(str, range(len(rows))))
+    return _ask(task, pl.DataFrame({"id": ids, "summary": rows}, schema), config)
+
+
+def _ask(task: str, records: pl.DataFrame, config: RunConfig) -> TaskResult:
+    """What a language model answers about the records, as rows and failures of the task."""
+    plan = make_plan(config, records.columns, (), asked=(task,))
+    (planned,) = (one for one in plan.tasks if one.task.name == task)
+    provider = load_provider(config.llm)
+
+    async def ask() -> TaskResult:
+        async with open_engine(
+            config.llm,
+            provider,
+            config.cache_dir,
+            models=plan.other_models,
+            retry_failed=config.retry_failed,
+            on_event=_warn,
+        ) as engine:
+            tables = {CLAIMS.name: _claims(records)}
+            return await run_task(planned, records, tables, engine, config.granularity)
+
+    return run_blocking(ask)
+
+
+def _warn(kind: str, **fields: Any) -> None:
+    if "notice" in fields:
+        logger.warning(fields["notice"])
+
+
+def _claims(records: pl.DataFrame) -> pl.DataFrame:
+    """Each summary as one claim."""
+    rows = records.select("id", text="summary").iter_rows(named=True)
+    return CLAIMS.frame([{**row, "side": "summary"} for row in rows])
+
+
+def _judged(records: pl.DataFrame, config: RunConfig) -> TaskResult:
+    """The verdicts of a model on each summary as one claim, and what it could not do."""
+    need = PassRequirement(SUPPORT_PASS.kind, (f"source.{MODEL}", "summary"))
+    rows, failures = [SUPPORT.empty()], [FAILURES.empty()]
+    for part in records.iter_slices(SOURCES_AT_ONCE):
+        model = _loaded(config.encoders.role_of("verifier"), config)
+        tables = {CLAIMS.name: _claims(part)}
+        given = PassInput(model, need, part, tables.__getitem__, frozenset(), lambda n: _unheard)
+        made = SUPPORT_PASS.compute(given)
+        rows.append(made.rows[SUPPORT.name])
+        failures.append(made.failures)
+    return TaskResult(pl.concat(rows), pl.concat(failures))
+
+
+def _unheard(done: int) -> None:
+    """A batch is done."""
+
+
+def _loaded(role: str, config: RunConfig) -> Any:
+    """The model of a role with its kept results, loaded once in this process."""
+    kept = (config.cache_dir or user_cache_dir()) if config.model_store else None
+    with _loading:
+        return _load(role, config.encoders, kept)
+
+
+_loading = threading.Lock()
+
+
+@functools.lru_cache(maxsize=KEPT_MODELS)
+def _load(role: str, encoders: EncoderConfig, kept: Path | None) -> Any:
+    model = load_model(role, encoders)
+    return model if kept is None else open_store(kept, on_notice=logger.warning).around(model)
+
+
+def _in_order(rows: pl.DataFrame, failed: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Rows and failures with the columns of the rows, by their places."""
+    return pl.concat([rows, failed.select(rows.columns)]).sort(columns, maintain_order=True)
