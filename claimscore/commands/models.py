@@ -91,8 +91,8 @@ def models_check(config: EncoderConfig, model: str, role: Any, as_json: bool) ->
     """Check how a model runs here, and whether its numbers are right.
 
     The model is loaded as in a run and compared with the stock model, one text at a time; exit
-    status 1 means that they disagree. Its speed is kept for `estimate`. Of a model behind a server
-    (tei:URL, openai:MODEL@URL) it checks that the server answers, and how.
+    status 1 means that they disagree. Of a model behind a server (tei:URL, openai:MODEL@URL) it
+    checks that the server answers, and how.
     """
     from claimscore.pipeline.encoders.served import is_served
 
@@ -102,8 +102,6 @@ def models_check(config: EncoderConfig, model: str, role: Any, as_json: bool) ->
 
     found = check_model(model, config, role)
     facts = dataclasses.asdict(found) | {"agrees": found.agrees}
-    if found.agrees:
-        facts["tokens_per_s"] = _pace(model, found.role, config)
     if as_json:
         print(json.dumps(facts))
     else:
@@ -154,16 +152,6 @@ def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: 
     return EXIT_OK
 
 
-def _pace(model: str, role: str, config: EncoderConfig) -> float:
-    """Tokens a second, by characters, found out and remembered."""
-    from claimscore.pipeline.encoders import load_model
-    from claimscore.pipeline.encoders.throughput import calibrate
-
-    name = role.replace("-", "_")
-    named: dict[str, Any] = {name: model}
-    return calibrate(load_model(name, dataclasses.replace(config, **named))).tokens_per_s
-
-
 def _print_facts(facts: dict[str, Any]) -> None:
     """One fact a line; those that do not apply are left out."""
     from claimscore.console.table import print_facts
@@ -184,9 +172,6 @@ def _print_facts(facts: dict[str, Any]) -> None:
         "device": f"{facts['device']}, {facts['dtype']}",
         "--dtype auto": facts["auto"] and f"{facts['auto']} on this machine",
         "products": facts["products"],
-        "pace": f"{facts['tokens_per_s']:,.0f} tokens a second, remembered for estimates"
-        if "tokens_per_s" in facts
-        else "",
         "agreement": f"{facts['difference']:.1e} at most in {facts['compared']} on "
         f"{facts['probes']} probes; the bound is {facts['bound']:.0e}",
     }

@@ -148,12 +148,6 @@ def status(path: Path | str, watch: bool, record: str | None, as_json: bool) -> 
 
 @command(config=SettingsSource(RunConfig, defaults={"out": Path()}))
 @own_option(
-    "--machine-price",
-    type=click.FloatRange(min=0),
-    metavar="USD",
-    help="Price of an hour of this machine, for the cost of its time.",
-)
-@own_option(
     *("-q", "--quiet"),
     is_flag=True,
     expose_value=False,
@@ -163,21 +157,18 @@ def status(path: Path | str, watch: bool, record: str | None, as_json: bool) -> 
 )
 @json_option
 @click.pass_context
-def estimate(
-    ctx: click.Context, config: RunConfig, machine_price: float | None, as_json: bool
-) -> None:
-    """Estimate requests, tokens, dollars and time of `run INPUT` with the same options.
+def estimate(ctx: click.Context, config: RunConfig, as_json: bool) -> None:
+    """Estimate requests, tokens, dollars and model work of `run INPUT` with the same options.
 
     Work that is in the cache, or in the run directory, counts as done. Nothing is sent.
     """
-    from claimscore.console.estimate import machine_usd, print_estimate
+    from claimscore.console.estimate import print_estimate
     from claimscore.pipeline.estimate import estimate_run
     from claimscore.text import import_nltk_alone
 
     import_nltk_alone()
     out = config.out if is_given(ctx, "out") else None
     found = estimate_run(config, out=out, stdin=sys.stdin.buffer).to_json()
-    found["time"]["machine_usd"] = machine_usd(found["time"], machine_price)
     print(json.dumps({"input": config.input, **found})) if as_json else print_estimate(found)
 
 

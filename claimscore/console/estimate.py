@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from claimscore.console.amounts import dollars, duration, size
+from claimscore.console.amounts import dollars, duration
 from claimscore.console.table import print_rows, print_text
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _UNKNOWN_COST = "unknown (name --input-price and --output-price)"
-
-#: A part that takes less than this share of the whole time is not shown.
-SHOWN_SHARE = 0.01
 
 
 def print_plan(plan: Plan, todo: Sequence[ChunkTodo]) -> None:
@@ -106,9 +103,8 @@ def _new_requests(task: Mapping[str, Any], about: str) -> str:
 
 
 def print_estimate(found: Mapping[str, Any]) -> None:
-    """Print needs, requests task by task, cost and assumptions."""
-    _print_needs(found.get("metrics", ()))
-    _print_passes(found.get("passes", ()))
+    """Print model passes, requests task by task, cost, hours and assumptions."""
+    _print_passes(found["passes"])
     header = ("task", "questions", "answered", "requests", "prompt tokens", "answer tokens", "cost")
     parts = [*found["tasks"], {"task": "total", **found["total"]}]
     print_rows(header, [_estimate_row(part) for part in parts])
@@ -119,28 +115,10 @@ def print_estimate(found: Mapping[str, Any]) -> None:
         print_text(_cost_line(total, found["price"]))
     else:
         print_text("nothing is missing: a run would send no request")
-    time, hours = found.get("time"), found["hours"]
-    if time is not None:
-        _print_time(time, found["passes"])
-        cache, tables = (size(found["disk"][name]) for name in ("cache_bytes", "table_bytes"))
-        print_text(f"disk: about {cache} more in the cache, {tables} of tables")
-    elif total["requests"]:
-        print_text(f"time: {'not known' if hours is None else f'about {duration(hours * 3600)}'}")
-    notes = time["notes"] if time is not None else ()
-    for assumption in (*found["assumptions"], *notes):
+    if found["hours"]:
+        print_text(f"hours: about {duration(found['hours'] * 3600)} at the server's limits")
+    for assumption in found["assumptions"]:
         print_text(f"assumed: {assumption}")
-
-
-def _print_needs(metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Each metric with its tasks and its model passes; shared ones are done once."""
-    if not metrics:
-        return
-    rows = []
-    for needs in metrics:
-        tasks = [f"{need['task']} ({', '.join(need['sides'])})" for need in needs["tasks"]]
-        rows.append([needs["metric"], "; ".join(tasks) or "-", "; ".join(needs["passes"]) or "-"])
-    print_rows(("metric", "LLM tasks (sides)", "model passes"), rows)
-    print()
 
 
 def _print_passes(passes: Sequence[Mapping[str, Any]]) -> None:
@@ -150,10 +128,11 @@ def _print_passes(passes: Sequence[Mapping[str, Any]]) -> None:
     for one in passes:
         option = f"--{one['role'].replace('_', '-')}"
         model = f"{option} {one['model']}" if one["model"] else f"{option} is missing"
-        items = one["items"]
-        known = "known after the tasks" if items is None else f"{items:,} {one['unit']}"
-        rows.append([one["step"], model, known])
-    print_rows(("model pass", "model", "items to judge"), rows)
+        items = f"{'about ' * one['is_about']}{one['items']:,} {one['unit']}"
+        pace = one["per_second"]
+        known = "not known" if pace is None else f"{pace:,.{0 if pace >= 10 else 2}f}"
+        rows.append([one["step"], model, items, known])
+    print_rows(("model pass", "model", "to judge", "a second, in its last run here"), rows)
     print()
 
 
@@ -174,52 +153,3 @@ def _cost_line(total: Mapping[str, Any], price: Mapping[str, Any] | None) -> str
         f"(${price['input_per_mtok']:g} and ${price['output_per_mtok']:g} a million tokens, "
         f"{price['source']})"
     )
-
-
-def _print_time(time: Mapping[str, Any], passes: Sequence[Mapping[str, Any]]) -> None:
-    """The whole, the slowest part, and each part that matters; an unknown time says so."""
-    print_text(_whole_time(time))
-    rows = list(_time_rows(time, passes))
-    if rows:
-        print_rows(("part", "busy for", "by"), rows)
-    if time.get("machine_usd") is not None:
-        print_text(f"machine: about {dollars(time['machine_usd'])} for that time")
-
-
-def machine_usd(time: Mapping[str, Any], price: float | None) -> float | None:
-    """The cost of the run on a machine of `price` dollars an hour; None where price or time is
-    not known."""
-    return None if price is None or time["total_s"] is None else price * time["total_s"] / 3600
-
-
-def _whole_time(time: Mapping[str, Any]) -> str:
-    if time["total_s"] is None:
-        least, unknown = duration(time["known_s"]), ", ".join(time["unknown"])
-        return f"time: at least {least}; how long the {unknown} will take is not known"
-    slowest = time["bottleneck"]
-    why = f"; the slowest part: {slowest}" if slowest else ""
-    return f"time: about {duration(time['total_s'])} in all, stages at work at the same time{why}"
-
-
-def _time_rows(time: Mapping[str, Any], passes: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    for stage in time["stages"]:
-        name, seconds = stage["name"], stage["seconds"]
-        if seconds is None:
-            yield [name, "not known", stage["what"]]
-        elif seconds >= SHOWN_SHARE * time["known_s"]:
-            yield [name, duration(seconds), stage["what"]]
-        if name == "models":
-            yield from _pass_rows(passes)
-
-
-def _pass_rows(passes: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """Each pass with work for a model: how much, and how fast the model was."""
-    for one in passes:
-        if not one["tokens"]:
-            continue
-        work = f"about {one['expected_items']:,} {one['unit']}, {one['tokens']:,} tokens"
-        if one["seconds"] is None:
-            yield [f"  {one['step']}", "not known", work]
-        else:
-            pace = f"{one['tokens_per_s']:,.0f} tokens a second"
-            yield [f"  {one['step']}", duration(one["seconds"]), f"{work}, {pace}"]

@@ -53,7 +53,7 @@ class WorkCounts(Protocol):
     def add_pairs(self, chunk: int, pairs: int, share: float) -> None:
         """A batch of so many pairs or texts; now this share of the chunk is done."""
 
-    def add_pass(self, step: str, records: int, seconds: float) -> None:
+    def add_pass(self, step: str, records: int, items: int, seconds: float) -> None:
         """A model pass that ended."""
 
 
@@ -71,6 +71,7 @@ def do_passes(
     records = files.read("records")
     for n_done, planned in enumerate(passes):
         began, waited = time.monotonic(), device_wait_s()
+        batches = _Batches(files.chunk, n_done / len(passes), 1 / len(passes), counts, is_over)
         result = planned.model_pass.compute(
             PassInput(
                 model=models[planned.model_pass.role],
@@ -78,34 +79,37 @@ def do_passes(
                 records=records,
                 read=files.read,
                 broken=_broken(planned, files),
-                listen=_batch_listener(files.chunk, n_done, len(passes), counts, is_over),
+                listen=batches.listen,
             )
         )
         files.write(planned.step, {**result.rows, "failures": result.failures})
         seconds = time.monotonic() - began - (device_wait_s() - waited)
-        counts.add_pass(planned.step, records.height, seconds)
+        counts.add_pass(planned.step, records.height, batches.n_items, seconds)
 
 
-def _batch_listener(
-    chunk: int, n_done: int, n_passes: int, counts: WorkCounts, is_over: IsOver
-) -> Callable[[int], OnBatch]:
-    """A pass, before which `n_done` of the chunk are done, calls this with the number of its items
-    to get the function to call after each batch."""
+class _Batches:
+    """Hears of the batches of a pass, which begins with a share of the chunk `done` and does
+    another `share` of it."""
 
-    def listen(n_items: int) -> OnBatch:
-        told = 0
+    def __init__(
+        self, chunk: int, done: float, share: float, counts: WorkCounts, is_over: IsOver
+    ) -> None:
+        self.n_items = 0
+        self._chunk, self._done, self._share = chunk, done, share
+        self._counts, self._is_over = counts, is_over
+        self._n_done = 0
 
-        def on_batch(items_done: int) -> None:
-            nonlocal told
-            share = (n_done + items_done / max(1, n_items)) / n_passes
-            counts.add_pairs(chunk, items_done - told, share)
-            told = items_done
-            if is_over():
-                raise ChunkUndoneError
+    def listen(self, n_items: int) -> OnBatch:
+        """The pass is about to judge so many items."""
+        self.n_items = n_items
+        return self._on_batch
 
-        return on_batch
-
-    return listen
+    def _on_batch(self, items_done: int) -> None:
+        share = self._done + self._share * items_done / max(1, self.n_items)
+        self._counts.add_pairs(self._chunk, items_done - self._n_done, share)
+        self._n_done = items_done
+        if self._is_over():
+            raise ChunkUndoneError
 
 
 def _broken(planned: PlannedPass, files: ChunkFiles) -> frozenset[str]:

@@ -71,13 +71,15 @@ class Pace:
 
 @dataclasses.dataclass
 class PassDone:
-    """The items that a model pass has done, and its seconds without loading the model.
+    """The records and items (pairs, texts) that a model pass has done, and its seconds without
+    loading the model.
 
     `seconds` are of work: waiting for a device that another thread had is not counted, and two
     devices that worked at the same time count both.
     """
 
     records: int = 0
+    items: int = 0
     seconds: float = 0.0
 
 
@@ -146,11 +148,12 @@ class Progress:
             self._shares[chunk] = share
             self.model_chunk_share = sum(self._shares.values())
 
-    def add_pass(self, step: str, records: int, seconds: float) -> None:
+    def add_pass(self, step: str, records: int, items: int, seconds: float) -> None:
         """A chunk that a model pass has gone through."""
         with self._mutex:
             work = self.passes.setdefault(step, PassDone())
             work.records += records
+            work.items += items
             work.seconds += seconds
         logger.debug("models: %s of %d records in %.2f s", step, records, seconds)
 

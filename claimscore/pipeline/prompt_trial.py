@@ -17,11 +17,11 @@ from claimscore.cache.base import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.estimate.lengths import BYTES_PER_TOKEN
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.llm.tokens import BYTES_PER_TOKEN
 from claimscore.pipeline.llm_stage import PromptRequests, ask_units, task_result
 from claimscore.pipeline.map.input_table import scratch_source
 from claimscore.pipeline.map.table_prompt import TablePrompt, check_builtin

@@ -29,6 +29,7 @@ from claimscore.pipeline.llm.budget.pricing import find_price
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.session import why_not_asked
 from claimscore.pipeline.model_stage import ModelPool, local_models
+from claimscore.pipeline.paces import remember_paces
 from claimscore.pipeline.plan import (
     Plan,
     make_plan,
@@ -74,6 +75,9 @@ from claimscore.types import JSON
 
 #: How often, at most, a call repairs what it finds damaged while it reads: a disk may be dying.
 _REPAIRS = 3
+
+#: With more stored results than this share of the computed ones a run tells no model's pace.
+STORED_SHARE = 0.1
 
 OnProgress = Callable[[Progress], None]
 OnPlan = Callable[[Plan, list[ChunkTodo]], None]
@@ -368,6 +372,7 @@ class _Work:
             directory.seal(*(n for n in range(directory.n_chunks) if n not in missing))
             if todo:
                 self._run_stages(todo, models)
+        self._remember_paces()
         self.reporter.phase("scoring", directory)
         for part in directory.damaged(deep=True):  # also what no metric of this run reads
             raise part
@@ -384,6 +389,15 @@ class _Work:
         directory.event("finished", **spent(progress))
         self.reporter.phase("done", directory)
         return RunResult(self.config.out, summary)
+
+    def _remember_paces(self) -> None:
+        """Not of Ray's machines, nor where stored results took the place of much work."""
+        progress = self.reporter.progress
+        store = progress.store
+        is_stored = store is not None and store.found > STORED_SHARE * store.computed
+        if self.config.engine == "local" and not is_stored:
+            roles = {planned.step: planned.model_pass.role for planned in self.plan.passes}
+            remember_paces(progress.passes, roles, self.config.encoders)
 
     def _forget_unscored_metrics(self) -> None:
         """A metric that cannot score is none of the run's: else every later call would meet it."""

@@ -399,11 +399,10 @@ def _models(session: Session) -> None:
     folder = session.folder
     session.call("models list", "models", "list")
     session.call("models check", "models", "check", "embedded", "--role", "nli", "--json")
-    records = _hotels(folder)  # how fast the model is, is known from here on
+    records = _hotels(folder)
     estimate = ("estimate", records, "--metrics", "caspr,ds", "--json")
     session.call("estimate", *estimate)
-    llm = ("--llm", "openai:gpt-4o-mini", "--machine-price", 1)
-    session.call("estimate priced", *estimate, *llm)
+    session.call("estimate priced", *estimate, "--llm", "openai:gpt-4o-mini")
     session.call("models check none", "models", "check", folder / "none", "--role", "nli", "--json")
 
 

@@ -20,6 +20,7 @@ BASE = {
     "atomic",
     "csv_text",
     "file_lock",
+    "state_file",
     "__init__",
 }
 
@@ -40,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "atomic": {"errors"},
     "csv_text": set(),
     "file_lock": set(),
+    "state_file": {"atomic", "errors"},
     "addresses": {"errors"},
     "http_headers": {"types"},
     "http_policy": {"errors", "addresses"},

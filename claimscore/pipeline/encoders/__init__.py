@@ -17,7 +17,6 @@ from claimscore.pipeline.encoders.devices import device_names, resolve_device, s
 from claimscore.pipeline.encoders.protocols import Model, PairClassifier, TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.encoders.served import load as load_served
-from claimscore.pipeline.encoders.throughput import Meter, Metered, throughput_key
 
 #: What a model is asked for -> "module:function" that loads the one `EncoderConfig` names.
 ROLES: dict[str, str] = {
@@ -69,23 +68,13 @@ def check_named(role: str, config: EncoderConfig) -> None:
 
 
 def load_model(role: str, config: EncoderConfig) -> Model:
-    """Load the model of a role; `ConfigError` where it cannot be had or used.
-
-    How fast it is will be saved (`throughput`).
-    """
+    """Load the model of a role; `ConfigError` where it cannot be had or used."""
     check_named(role, config)
-    served = is_served(getattr(config, role) or "")
     config = resolve_auto(config, [role], load_model)
-    if served:
-        model = load_served(role, config)
-    else:
-        module, _, function = ROLES[role].partition(":")
-        model = getattr(importlib.import_module(module), function)(config)
-    if isinstance(model, Metered):
-        model.meter = Meter(
-            throughput_key(role, config, served=served), getattr(model, "limit", None)
-        )
-    return model
+    if is_served(getattr(config, role) or ""):
+        return load_served(role, config)
+    module, _, function = ROLES[role].partition(":")
+    return cast(Model, getattr(importlib.import_module(module), function)(config))
 
 
 def load_pair_classifier(config: EncoderConfig) -> PairClassifier:

@@ -20,12 +20,7 @@ from claimscore import __version__
 from claimscore.config import DType, EncoderConfig, user_state_dir
 from claimscore.pipeline.encoders.devices import device_names, gpu_name, resolve_device
 from claimscore.pipeline.encoders.served import is_served
-from claimscore.pipeline.encoders.throughput import (
-    answers,
-    made_up_pairs,
-    read_state,
-    write_state,
-)
+from claimscore.state_file import read_state, write_state
 
 if TYPE_CHECKING:
     import torch
@@ -92,13 +87,13 @@ def is_safe(role: str, config: EncoderConfig, device: torch.device, load: Load) 
     row = read_state(path).get(key)
     if not isinstance(row, dict) or type(row.get("safe")) is not bool:
         logger.warning("%s: comparing bfloat16 with float32, once on this machine", name)
-        pairs = made_up_pairs(0, N_PAIRS)
+        pairs = made_up_pairs(N_PAIRS)
         exact, rounded = (
             answers(load(role, dataclasses.replace(config, dtype=dtype)), role, pairs)
             for dtype in ("float32", "bfloat16")
         )
         row = compare_numbers(role, exact, rounded)
-        write_state(path, key, row)
+        write_state(path, {key: row})
     return bool(row["safe"])
 
 
@@ -128,3 +123,34 @@ def _cpu_name() -> str:
         lines = []
     told = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(told, platform.processor() or platform.machine())
+
+
+#: What the made-up texts are about.
+_WORDS = ("room", "pool", "staff", "breakfast", "garden", "view", "bar", "bed")
+_TEXTS = (
+    "The {word} of house {n} is clean.",
+    "Guests of house {n} like the {word}, which is open until late in the evening.",
+    "Nobody in house {n} said anything about the {word}.",
+    "The {word} was cold, and the staff of house {n} did not help us when we asked for it twice.",
+)
+
+
+def made_up_pairs(n: int) -> list[tuple[str, str]]:
+    """Pairs of texts, no two alike."""
+
+    def text(i: int, house: int) -> str:
+        return _TEXTS[i % 4].format(word=_WORDS[i % 8], n=house)
+
+    return [(text(i, i), text(i // 4, -i)) for i in range(n)]
+
+
+def answers(model: Any, role: str, pairs: list[tuple[str, str]]) -> NDArray[Any]:
+    """A model's numbers for pairs; of a sentence encoder the vectors of their texts."""
+    firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
+    if role == "embedder":
+        numbers = model.embed([*firsts, *seconds])
+    elif role == "token_encoder":
+        numbers = model.bertscore(firsts, seconds)
+    else:
+        numbers = model.classify(pairs)
+    return np.asarray(numbers)

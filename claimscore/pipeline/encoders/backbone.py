@@ -19,7 +19,6 @@ from claimscore.pipeline.encoders.batching import BatchRunner, pad
 from claimscore.pipeline.encoders.distinct import Distinct, distinct
 from claimscore.pipeline.encoders.packed_families import family_of, packed_backbone
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.throughput import Metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch, TokenRows
 from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare
 
@@ -170,7 +169,7 @@ class LoadedEncoder(NamedTuple):
     limit: int
 
 
-class BatchedModel(Metered):
+class BatchedModel:
     """A model on one device, whose rows go through it in batches; ``at_most`` bounds their tokens.
 
     A class of it says how texts become rows, and what its forward pass gives for a batch.

@@ -76,15 +76,6 @@ def device_names(asked: str) -> tuple[str, ...]:
     return tuple(devices)
 
 
-def device_label(name: str) -> str:
-    """The name of a device: a GPU by its kind, a CPU by the threads that compute on it."""
-    device = resolve_device(name)
-    if device.type == "cuda":
-        return gpu_name(device)
-    threads = cpu_threads()
-    return f"cpu, {threads} thread{'' if threads == 1 else 's'}"
-
-
 def gpu_name(device: torch.device) -> str:
     """The kind of a GPU, as its driver says it."""
     import torch

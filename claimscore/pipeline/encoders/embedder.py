@@ -28,7 +28,6 @@ from claimscore.pipeline.encoders.backbone import LoadedEncoder, TextModel, refu
 from claimscore.pipeline.encoders.distinct import distinct_texts
 from claimscore.pipeline.encoders.loading import EMBEDDED, ModelFolder, ModelLoader
 from claimscore.pipeline.encoders.protocols import OnBatch
-from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 
 logger = logging.getLogger("claimscore")
@@ -142,7 +141,6 @@ class BatchedEmbedder(TextModel):
         """A text as the tokenizer gets it."""
         return text.lower() if self.layout.lower_case else text
 
-    @metered()
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:

@@ -22,7 +22,6 @@ from claimscore.pipeline.encoders.backbone import BatchedModel, PaddedModel, ref
 from claimscore.pipeline.encoders.distinct import Pair, distinct
 from claimscore.pipeline.encoders.loading import LoadedModel, ModelLoader
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 from claimscore.pipeline.encoders.tokenizing import (
     EncodedTexts,
@@ -96,7 +95,6 @@ class CausalLikelihood(Likelihood):
         """Return ``[n]``, all false: a long text is windowed and read whole."""
         return np.zeros(len(texts), dtype=bool)
 
-    @metered()
     def log_likelihoods(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float64]:
@@ -140,7 +138,6 @@ class Seq2SeqLikelihood(Likelihood):
         """The most tokens of a text: a longer one is cut."""
         return self.window
 
-    @metered()
     def log_likelihoods(
         self,
         sources: Sequence[str],

@@ -43,7 +43,6 @@ from claimscore.pipeline.encoders.loading import (
     quiet,
 )
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.throughput import metered, padded_tokens, tokens_of_each
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 
 FORMAT = "claimscore-ls-score-2"
@@ -211,7 +210,6 @@ class LSModel(TextModel):
         super().__init__(loaded, batch_tokens)
         self._head = head
 
-    @metered(tokens_of_each)
     def score(
         self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
     ) -> PairNumbers:
@@ -250,7 +248,6 @@ class LSModel(TextModel):
             summary_ids.n_cut[summaries.inverse],
         )
 
-    @metered(padded_tokens)
     def padded_log_probs(
         self, summaries: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float64]:

@@ -25,7 +25,6 @@ from claimscore.pipeline.encoders.backbone import PaddedModel
 from claimscore.pipeline.encoders.distinct import distinct
 from claimscore.pipeline.encoders.language_models import Likelihood, load_language_model
 from claimscore.pipeline.encoders.protocols import OnBatch
-from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 from claimscore.text import split_sentences
 
@@ -80,7 +79,6 @@ class MaskedLanguageModel(Likelihood):
         """The most tokens of a summary and a sentence together; longer ones are cut."""
         return self.window
 
-    @metered()
     def help_counts(
         self, sources: Sequence[str], summaries: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float64]:

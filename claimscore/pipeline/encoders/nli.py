@@ -55,7 +55,6 @@ from claimscore.pipeline.encoders.protocols import (
     OnBatch,
     label_columns,
 )
-from claimscore.pipeline.encoders.throughput import metered, tokens_of_pairs
 from claimscore.pipeline.encoders.token_rows import TokenBatch
 from claimscore.pipeline.encoders.tokenizing import PairTokenizer, joined_template, text_ids
 
@@ -151,7 +150,6 @@ class BatchedPairClassifier(BatchedModel):
         given = distinct_pairs(pairs)
         return self._classify(given, on_batch)[given.pairs.inverse]
 
-    @metered(tokens_of_pairs)
     @torch.inference_mode()
     def _classify(self, given: DistinctPairs, on_batch: OnBatch | None) -> NDArray[np.float32]:
         """The probabilities of the distinct pairs."""

@@ -31,7 +31,6 @@ from claimscore.pipeline.encoders.protocols import (
     RejectedItemsError,
     TokenLayers,
 )
-from claimscore.pipeline.encoders.throughput import metered
 from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 from claimscore.pipeline.encoders.tokenizing import EncodedTexts, alone, refuse_bare
 
@@ -85,7 +84,6 @@ class BatchedTokenEncoder(TextModel):
         """A text as the tokenizer gets it: stripped, for some tokenizers with a space in front."""
         return self._space + text.strip()
 
-    @metered()
     def token_layers(
         self, texts: Sequence[str], n_layers: int, *, on_batch: OnBatch | None = None
     ) -> list[TokenLayers]:
@@ -110,7 +108,6 @@ class BatchedTokenEncoder(TextModel):
         found = self._each(unique, rows, forward, on_batch)
         return [found[i] for i in unique.inverse.tolist()]
 
-    @metered()
     def bertscore(
         self,
         candidates: Sequence[str],

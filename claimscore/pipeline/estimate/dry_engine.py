@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -15,14 +15,28 @@ from claimscore.cache.key import request_keys
 from claimscore.cache.store import DiskCache
 from claimscore.config import user_cache_dir
 from claimscore.pipeline.estimate.figures import Spread, TaskEstimate
-from claimscore.pipeline.estimate.lengths import KNOWN_FROM, Lengths, key_number, prompt_bytes
 from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.question import Answer, Parse, Question
+from claimscore.pipeline.llm.tokens import BYTES_PER_TOKEN, TokenMeans, prompt_bytes
 from claimscore.pipeline.llm_stage import NOT_SENT
-from claimscore.types import Failure, Request
+from claimscore.types import Failure, Request, Usage, utf8_bytes
 
 T = TypeVar("T")
+
+#: Stored answers from which on lengths are known rather than guessed.
+KNOWN_FROM = 30
+
+#: How much longer than the texts that it is about an answer of a task is, besides the names and
+#: quotes of its JSON; measured on hotel and product reviews.
+ANSWER_SHARES = {"decompose": 1.1, "paraphrase": 1.1, "negate": 1.1, "facts": 0.9}
+_JSON_BYTES = 15
+
+#: Else, without stored answers: this share of the tokens that an answer may have.
+_UNKNOWN_SHARE = 0.25
+
+#: How far off a figure may be that rests on stored answers, on guesses.
+_KNOWN, _PROMPT, _ANSWER = (0.93, 1.07), (0.75, 1.35), (0.6, 1.7)
 
 #: How many more or fewer the questions may be where they themselves are guessed.
 _QUESTIONS = (0.7, 1.5)
@@ -43,9 +57,9 @@ def open_cache_if_there(cache_dir: Path | None) -> Iterator[Cache]:
 class DryEngine:
     """In the place of an `Engine`, for one task: stored answers are used, the rest is counted.
 
-    A request that would be sent has the outcome `NOT_SENT`. It takes 24 bytes, however long it
-    is; `lengths` keeps some as a sample. `model` is the one that the task's prompt names, "" for
-    the provider's own.
+    A request that would be sent has the outcome `NOT_SENT`. It takes 32 bytes, however long it
+    is. `means` are of stored answers with their usage. `model` is the one that the task's prompt
+    names, "" for the provider's own.
     """
 
     def __init__(
@@ -61,7 +75,7 @@ class DryEngine:
         self.task = task
         self.provider = provider
         self.model = model
-        self.lengths = Lengths()
+        self.means = TokenMeans()
         self._cache = cache
         self._max_samples = max_samples
         self._retry_failed = retry_failed
@@ -72,7 +86,9 @@ class DryEngine:
         self._n_ended = 0
         self._n_tries = 0
         self._n_cut_off = 0
-        # of each missing request, equal ones each time: key, bytes of the prompt, max_tokens
+        self._guessed_tokens = 0  # of stored answers
+        # of each missing request, equal ones each time: half of its key, bytes of the prompt,
+        # guessed tokens of the answer, max_tokens
         self._missing = array.array("Q")
 
     async def answer_all(
@@ -100,7 +116,7 @@ class DryEngine:
                     question.outcome = self._not_stored(question)
                     continue
                 completion = stored[question.key].completion
-                self.lengths.learn(question.request, question.key, completion)
+                self._learn(question.request, completion.usage)
                 if question.use_stored(completion, parse):
                     self._count_end(question.n_answers + 1, question.n_cut_off)
                 else:
@@ -121,10 +137,15 @@ class DryEngine:
             self._count_end(question.n_answers, question.n_cut_off)
             return question.failure
         request = question.request
-        sizes = prompt_bytes(request), request.max_tokens
-        self._missing.extend((key_number(question.key), *sizes))
-        self.lengths.add_missing(request, question.key)
+        sizes = prompt_bytes(request), _guessed_tokens(request), request.max_tokens
+        self._missing.extend((int(question.key[:16], 16), *sizes))
         return NOT_SENT
+
+    def _learn(self, request: Request, usage: Usage) -> None:
+        """A stored answer; one without its usage says nothing."""
+        if usage.prompt_tokens is not None and usage.completion_tokens is not None:
+            self.means.learn(prompt_bytes(request), usage.prompt_tokens, usage.completion_tokens)
+            self._guessed_tokens += _guessed_tokens(request)
 
     def _count_end(self, n_answers: int, n_cut_off: int) -> None:
         self._n_ended += 1
@@ -135,7 +156,12 @@ class DryEngine:
         """The source of the expected lengths and numbers of answers; None where none is missing."""
         if not self._missing:
             return None
-        basis, tries = self.lengths.basis(), self._tries_a_question()
+        n_known, tries = self.means.n_seen, self._tries_a_question()
+        basis = f"answers as long as {n_known:,} stored ones"
+        if not n_known and self.task in ANSWER_SHARES:
+            basis = "answers by the length of their texts"
+        elif not n_known:
+            basis = "a quarter of max_tokens an answer: nothing is known of their length"
         if tries > 1:
             basis += f", {tries:.2f} tries a question as so far"
             if self._n_cut_off:
@@ -155,13 +181,17 @@ class DryEngine:
         `bytes_per_token` is known from other tasks, for want of own answers. `guessed`: the
         requests themselves are not certain.
         """
-        missing = np.frombuffer(self._missing, dtype=np.uint64).reshape(-1, 3)
+        missing = np.frombuffer(self._missing, dtype=np.uint64).reshape(-1, 4)
         _, first = np.unique(missing[:, 0], return_index=True)
         scale = self._tries_a_question() / share
         n = len(first) * scale
-        n_bytes, most = (missing[first, 1:].sum(axis=0) * scale).tolist()
-        prompt = self.lengths.expect_prompts(n_bytes, bytes_per_token)
-        completion = self.lengths.expect_answers(n, most)
+        sums: list[float] = (missing[first, 1:].sum(axis=0) * scale).tolist()
+        n_bytes, guessed_tokens, most = sums
+        if self.means.n_seen:
+            bytes_per_token = self.means.bytes_per_token
+        spread = _KNOWN if bytes_per_token else _PROMPT
+        prompt = Spread.around(n_bytes / (bytes_per_token or BYTES_PER_TOKEN), spread)
+        completion = self._answers(n, guessed_tokens, most)
         if guessed:
             prompt, completion = (
                 Spread(span.low * _QUESTIONS[0], span.expected, span.high * _QUESTIONS[1])
@@ -186,8 +216,40 @@ class DryEngine:
             most_usd,
         )
 
+    def _answers(self, n: float, guessed_tokens: float, most: float) -> Spread:
+        """Tokens of `n` answers, which together may have at most `most`.
+
+        As long as guessed by their texts, times how much longer stored answers are than guessed;
+        like stored ones alone where nothing is guessed for the task.
+        """
+        known, mean = self.means.n_seen, self.means.output_tokens
+        if guessed_tokens:
+            longer = known * mean / self._guessed_tokens if self._guessed_tokens else 1.0
+            expected = guessed_tokens * longer
+        elif known:
+            expected = n * mean
+        else:
+            return Spread(n, most * _UNKNOWN_SHARE, most)
+        spread = Spread.around(expected, _KNOWN if known >= KNOWN_FROM else _ANSWER)
+        return Spread(*(min(figure, most) for figure in spread))
+
     def _tries_a_question(self) -> float:
         """How many answers a question took so far, useless ones included; 1 where few ended."""
         if self._n_ended < KNOWN_FROM:
             return 1.0
         return max(1.0, self._n_tries / self._n_ended)
+
+
+def _guessed_tokens(request: Request) -> int:
+    """About how many tokens the answer has; 0 where nothing is guessed for its task."""
+    share = None if request.output is None else ANSWER_SHARES.get(request.output.name)
+    if share is None:
+        return 0
+    n_bytes = _JSON_BYTES + share * utf8_bytes(request.messages[-1].content)
+    return min(round(n_bytes / BYTES_PER_TOKEN), request.max_tokens)
+
+
+def known_ratio(engines: Iterable[DryEngine]) -> float | None:
+    """Bytes a token by the stored answers of any task; None where there are none."""
+    ratios = [engine.means.bytes_per_token for engine in engines if engine.means.n_seen]
+    return sum(ratios) / len(ratios) if ratios else None

@@ -7,8 +7,6 @@ import functools
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from claimscore.metrics.base import PassRequirement, TaskRequirement
-from claimscore.pipeline.estimate.run_time import Disk, Prediction
 from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.types import JSON
 
@@ -69,43 +67,23 @@ class TaskEstimate:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class MetricRequirements:
-    """The tasks of a metric, those that they wait for included, and its passes."""
-
-    metric: str
-    tasks: tuple[TaskRequirement, ...]
-    passes: tuple[PassRequirement, ...]
-
-    def to_json(self) -> JSON:
-        return {
-            "metric": self.metric,
-            "tasks": [{"task": need.task, "sides": list(need.sides)} for need in self.tasks],
-            "passes": [need.step for need in self.passes],
-        }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class PassEstimate:
     """A model pass that `metrics` share.
 
-    `model` is the one that the user named, None where it is missing. `items` are still to be
-    judged, None where they are known only after tasks of which something is left to do.
-    `expected_items` and `tokens` (by characters) go by the claims and facts of the built-in rules
-    where no language model was asked yet; None where they were not counted. `tokens_per_s` is the
-    model's remembered throughput on one device, None where there is none; `seconds` are those of
-    all devices.
+    `model` is the one that the user named, None where it is missing. `items` (pairs or texts, by
+    `unit`) are still to be judged; `is_about` where they were counted on some of the records, or
+    on guessed claims and facts. `per_second` is how many of them a device of this machine did in
+    an earlier run; None where none did.
     """
 
     step: str
     role: str
     model: str | None
     metrics: tuple[str, ...]
-    items: int | None
+    items: int
+    is_about: bool
     unit: str
-    expected_items: int | None = None
-    tokens: int | None = None
-    tokens_per_s: float | None = None
-    seconds: float | None = None
+    per_second: float | None
 
     def to_json(self) -> JSON:
         return {**dataclasses.asdict(self), "metrics": list(self.metrics)}
@@ -113,12 +91,10 @@ class PassEstimate:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """All tasks, what they cost together, how long it takes, and what was assumed.
+    """All tasks, what they cost together, and what was assumed.
 
-    `metrics` and `passes` are empty for requests of one's own. `hours` are the language model's;
-    None where they are not known. `time` is the whole run's, stage by stage, and `time_notes` say
-    what it rests on and how to find out what is not known; None, like `disk`, where only requests
-    were asked about.
+    `passes` are empty for requests of one's own. `hours` are those that the limits
+    of the language model's server ask for; None where no limit is known.
     """
 
     llm: str
@@ -127,11 +103,7 @@ class Estimate:
     price: Price | None
     hours: float | None
     assumptions: tuple[str, ...]
-    metrics: tuple[MetricRequirements, ...] = ()
     passes: tuple[PassEstimate, ...] = ()
-    time: Prediction | None = None
-    time_notes: tuple[str, ...] = ()
-    disk: Disk | None = None
 
     @functools.cached_property
     def total(self) -> TaskEstimate:
@@ -160,11 +132,10 @@ class Estimate:
 
     def to_json(self) -> JSON:
         """Plain values, tokens as whole numbers, null for what is unknown."""
-        price, time = self.price, self.time
+        price = self.price
         return {
             "llm": self.llm,
             "records": self.records,
-            "metrics": [one.to_json() for one in self.metrics],
             "passes": [one.to_json() for one in self.passes],
             "tasks": [{"task": task.task, **task.amounts()} for task in self.tasks],
             "total": self.total.amounts(),
@@ -177,6 +148,4 @@ class Estimate:
                 "source": price.source,
             },
             "assumptions": list(self.assumptions),
-            "time": None if time is None else {**time.to_json(), "notes": list(self.time_notes)},
-            "disk": None if self.disk is None else self.disk._asdict(),
         }

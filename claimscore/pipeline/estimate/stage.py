@@ -1,7 +1,7 @@
 """The LLM stage of a run, done dry: the run's own questions go to engines that send nothing.
 
-Tasks that ask about claims or questions that are not made yet get stand-ins: what the built-in
-rules make of the texts, or the task's own guess.
+Tasks and passes that read claims, facts or questions that are not made yet get stand-ins: what
+the built-in rules make of the texts, or the task's own guess.
 """
 
 from __future__ import annotations
@@ -24,15 +24,11 @@ from claimscore.baseline.provider import TASKS as RULES
 from claimscore.cache.base import Cache
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
-from claimscore.metrics.base import Metric, TaskRequirement
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
-from claimscore.pipeline.encoders.protocols import CHAT_LIMIT
-from claimscore.pipeline.encoders.throughput import throughput_anywhere
-from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
-from claimscore.pipeline.estimate.figures import Estimate, MetricRequirements, PassEstimate
-from claimscore.pipeline.estimate.hours import llm_hours, with_times
-from claimscore.pipeline.estimate.lengths import known_ratio
+from claimscore.pipeline.estimate.dry_engine import DryEngine, known_ratio, open_cache_if_there
+from claimscore.pipeline.estimate.figures import Estimate, PassEstimate
+from claimscore.pipeline.estimate.limits import hours_of_limits
 from claimscore.pipeline.llm.budget.pricing import find_prices
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.question import Answer, Parse
@@ -44,7 +40,8 @@ from claimscore.pipeline.llm_stage import (
     task_result,
     task_units,
 )
-from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
+from claimscore.pipeline.paces import recall_pace
+from claimscore.pipeline.passes.pass_counts import count_items
 from claimscore.pipeline.plan import (
     Plan,
     PlannedPass,
@@ -54,7 +51,6 @@ from claimscore.pipeline.plan import (
     read_records,
     refuse_unused_prompts,
     required_columns,
-    sides_of_tasks,
 )
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, Unit, side_texts
@@ -67,11 +63,8 @@ from claimscore.types import Completion, Failure, Request
 #: is about to begin, since it waits for it.
 COUNTED_RECORDS, COUNTED_BEFORE_A_RUN = 20_000, 1_000
 
-#: Tasks that ask about claims are counted on about so many: the rules make the claims.
-RULED_RECORDS = 3_000
-
-#: The work of the models is counted on about so many: it takes the rules' claims of all texts.
-WEIGHED_RECORDS = 192
+#: What reads claims, facts or questions is counted on about so many: they have to be made.
+STOOD_IN_RECORDS = 192
 
 #: Requests of one's own that are looked up at a time.
 _BLOCK = 500
@@ -80,7 +73,8 @@ _BLOCK = 500
 def estimate_run(
     config: RunConfig, *, out: Path | str | None = None, stdin: BinaryIO | None = None
 ) -> Estimate:
-    """The requests, tokens, dollars and hours of `run(config)`, minus what the cache has.
+    """The requests, tokens, dollars, hours and model work of `run(config)`, minus what the cache
+    has.
 
     Nothing is sent, and nothing is written but a temporary copy of standard input. With
     `out`, an existing run directory, what is finished there counts as answered. Raises
@@ -110,7 +104,7 @@ def estimate_run(
 
         stage = _DryStage(config, plan, provider, cache, *finished)
         run_blocking(stage.count, chunks, dataset.n_records, COUNTED_RECORDS, True)
-        return with_times(stage.estimate(), config, plan)
+        return stage.estimate()
 
 
 def estimate_left(
@@ -123,7 +117,8 @@ def estimate_left(
 ) -> Estimate:
     """The requests of a run that is about to begin: `todo` is missing of `directory`.
 
-    Of larger inputs fewer records are counted than by `estimate_run`, since the run waits.
+    Of larger inputs fewer records are counted than by `estimate_run`, since the run waits, and no
+    model passes.
     """
     with open_cache_if_there(config.cache_dir) as cache:
         stage = _DryStage(config, plan, provider, cache, directory, todo)
@@ -169,13 +164,6 @@ def estimate_requests(
         return _put_together(llm, provider, [engine], n_requests)
 
 
-def metric_requirements(metric: Metric) -> MetricRequirements:
-    """The tasks and passes that a metric needs, the tasks in the order in which they are done."""
-    sides = sides_of_tasks(metric.requires.tasks)
-    tasks = tuple(TaskRequirement(name, tuple(sides[name])) for name in TASKS if name in sides)
-    return MetricRequirements(metric.name, tasks, metric.requires.passes)
-
-
 def _finished(
     out: Path | str | None, digest: str, plan: Plan
 ) -> tuple[RunDirectory | None, list[ChunkTodo]]:
@@ -212,10 +200,11 @@ class _DryStage:
         self._provider = provider
         self._directory = directory
         self._todo = {item.chunk: item for item in todo}
-        self._n_total = self._n_counted = self._n_ruled = self._n_weighed = 0
+        self._n_total = self._n_counted = self._n_stood_in = 0
         self._n_guessed: Counter[str] = Counter()
         self._read = {name for planned in plan.tasks for name in planned.task.after}
-        self._judged = {name for planned in plan.passes for name in planned.model_pass.after}
+        self._passes: tuple[PlannedPass, ...] = ()
+        self._items: Counter[str] = Counter()  # by step of a model pass
         self._engines = {
             planned.task.name: DryEngine(
                 planned.task.name,
@@ -228,40 +217,27 @@ class _DryStage:
             for planned in plan.tasks
             if planned.prompt is not None
         }
-        # by step of a model pass: items that are known, and items and tokens with rules' rows
-        self._items: Counter[str] = Counter()
-        self._expected_items: Counter[str] = Counter()
-        self._tokens: Counter[str] = Counter()
-        self._unknown: set[str] = set()
 
     async def count(
         self,
         chunks: Callable[[int], Iterable[tuple[int, pl.DataFrame]]],
         n_records: int,
         most: int,
-        weighed: bool,
+        with_passes: bool,
     ) -> None:
-        """Count about `most` of `n_records`; `chunks(n)` gives every n-th chunk with its number.
-
-        `weighed`: the work of the models too.
-        """
+        """Count about `most` of `n_records`; `chunks(n)` gives every n-th chunk with its number."""
         self._n_total = n_records
+        if with_passes:
+            self._passes = self._plan.passes
+            self._read |= {name for planned in self._passes for name in planned.model_pass.after}
         every = math.ceil(n_records / most)
-        every_ruled = every * math.ceil(n_records / every / RULED_RECORDS)
-        every_weighed = every_ruled * math.ceil(n_records / every_ruled / WEIGHED_RECORDS)
+        every_stood_in = every * math.ceil(n_records / every / STOOD_IN_RECORDS)
         for chunk, records in chunks(every):
-            await self._count_chunk(
-                chunk,
-                records,
-                ruled=chunk % every_ruled == 0,
-                weighed=weighed and chunk % every_weighed == 0,
-            )
+            await self._count_chunk(chunk, records, stands_in=chunk % every_stood_in == 0)
             await lowlevel.checkpoint()  # Ctrl-C ends it here
 
-    async def _count_chunk(
-        self, chunk: int, records: pl.DataFrame, *, ruled: bool, weighed: bool
-    ) -> None:
-        """Count a chunk: its tasks, those that read others' rows only where `ruled`; its passes."""
+    async def _count_chunk(self, chunk: int, records: pl.DataFrame, *, stands_in: bool) -> None:
+        """Count a chunk: its tasks and, only where `stands_in`, what reads rows of tasks."""
         retry_failed = self._config.retry_failed
         left = self._todo.get(chunk, ChunkTodo(chunk))
         if self._directory is None or (retry_failed and self._there(chunk, FAILURES).height):
@@ -269,10 +245,9 @@ class _DryStage:
         missing = {planned.task.name: planned for planned in left.tasks}
         tables: dict[str, pl.DataFrame] = {}
         for task in (planned.task for planned in self._plan.tasks):
-            if task.after and not ruled:
+            if task.after and not stands_in:
                 continue
-            wanted = (ruled and task.name in self._read) or (weighed and task.name in self._judged)
-            name = task.table.name
+            wanted, name = stands_in and task.name in self._read, task.table.name
             if wanted and name not in tables:
                 tables[name] = self._there(chunk, task.table)
             if task.name in missing:
@@ -280,12 +255,16 @@ class _DryStage:
                 if rows is not None:
                     tables[name] = pl.concat([tables[name], rows])
         self._n_counted += records.height
-        if ruled:
-            self._n_ruled += records.height
-            self._count_items(records, left.passes)
-        if weighed:
-            self._n_weighed += records.height
-            self._weigh(records, left.passes, tables)
+        if not stands_in:
+            return
+        self._n_stood_in += records.height
+
+        def read(table: str) -> pl.DataFrame:
+            return tables[table] if table in tables else TABLES[table].empty()
+
+        for planned in left.passes if self._passes else ():
+            given = planned.model_pass, planned.need, records, read, self._kind(planned)
+            self._items[planned.step] += count_items(*given)
 
     def _there(self, chunk: int, table: Table) -> pl.DataFrame:
         """The rows of a table that are there."""
@@ -314,44 +293,6 @@ class _DryStage:
         outcomes |= {place: _stand_in(task, units[place[0]]) for place in not_sent}
         return task_result(prompt_requests, units, outcomes).rows
 
-    def _count_items(self, records: pl.DataFrame, passes: Sequence[PlannedPass]) -> None:
-        """Count the items of passes that read no task's rows."""
-        for planned in passes:
-            if planned.model_pass.after:
-                self._unknown.add(planned.step)
-            else:
-                given = planned.model_pass, planned.need, records, _empty
-                self._items[planned.step] += count_items(*given)
-
-    def _weigh(
-        self,
-        records: pl.DataFrame,
-        passes: Sequence[PlannedPass],
-        tables: Mapping[str, pl.DataFrame],
-    ) -> None:
-        """Count the work of the passes on the rows that the tasks would make."""
-
-        def read(table: str) -> pl.DataFrame:
-            return tables[table] if table in tables else _empty(table)
-
-        for planned in passes:
-            given = planned.model_pass, planned.need, records, read
-            model = self._limit(planned), self._kind(planned)
-            self._expected_items[planned.step] += count_items(*given, *model)
-            self._tokens[planned.step] += count_tokens(*given, *model)
-
-    def _limit(self, planned: PlannedPass) -> int | None:
-        """The tokens that the model reads at most of a text or pair; None where that is not known.
-
-        Remembered with its throughput: without that its tokens tell no time.
-        """
-        role, encoders = planned.model_pass.role, self._config.encoders
-        model = getattr(encoders, role) or ""
-        found = throughput_anywhere(role, model, encoders.dtype)
-        if found is None and self._kind(planned) == "binary":
-            return CHAT_LIMIT
-        return None if found is None else found.limit
-
     def _kind(self, planned: PlannedPass) -> str:
         """The kind of a verifier: that of one behind a chat server is known before it is asked."""
         role = planned.model_pass.role
@@ -362,7 +303,8 @@ class _DryStage:
         """The counts, for all of the records."""
         n_total = self._n_total
         counted = {
-            name: self._n_ruled if TASKS[name].after else self._n_counted for name in self._engines
+            name: self._n_stood_in if TASKS[name].after else self._n_counted
+            for name in self._engines
         }
         guesses = [
             (name, before)
@@ -389,8 +331,7 @@ class _DryStage:
         )
         return dataclasses.replace(
             estimate,
-            metrics=tuple(map(metric_requirements, self._plan.metrics)),
-            passes=tuple(map(self._pass_estimate, self._plan.passes)),
+            passes=tuple(map(self._pass_estimate, self._passes)),
         )
 
     def _about_guess(self, name: str, before: str) -> str:
@@ -406,34 +347,32 @@ class _DryStage:
     def _pass_estimate(self, planned: PlannedPass) -> PassEstimate:
         """A pass's counts on some of the records, for all of them."""
         step, role, n_total = planned.step, planned.model_pass.role, self._n_total
-        scale = n_total / self._n_weighed if self._n_weighed else None
+        encoders = self._config.encoders
         users = (m.name for m in self._plan.metrics if planned.need in m.requires.passes)
         return PassEstimate(
             step,
             role,
-            getattr(self._config.encoders, role),
+            getattr(encoders, role),
             tuple(users),
-            None
-            if step in self._unknown
-            else round(self._items[step] / ((self._n_ruled / n_total) or 1.0)),
+            round(self._items[step] * n_total / (self._n_stood_in or 1)),
+            self._n_stood_in < n_total or self._is_guessed(planned),
             planned.model_pass.unit,
-            None if scale is None else round(self._expected_items[step] * scale),
-            None if scale is None else round(self._tokens[step] * scale),
+            recall_pace(step, role, encoders),
         )
 
+    def _is_guessed(self, planned: PlannedPass) -> bool:
+        return any(self._n_guessed[name] for name in planned.model_pass.after)
+
     def _pass_notes(self) -> Iterator[str]:
-        """On how many of the records the passes were counted, where not on all."""
-        n_total = self._n_total
-        if self._n_ruled < n_total and any(
-            planned.step not in self._unknown for planned in self._plan.passes
-        ):
-            yield f"model passes: counted on {self._n_ruled:,} of {n_total:,} records"
-        if 0 < self._n_weighed < n_total and self._expected_items:
-            yield f"work of the models: counted on {self._n_weighed:,} of {n_total:,} records"
-
-
-def _empty(table: str) -> pl.DataFrame:
-    return TABLES[table].empty()
+        """What the counts of model passes rest on, where not on the rows of all records."""
+        n, n_total = self._n_stood_in, self._n_total
+        if self._passes and n < n_total:
+            yield f"model passes: counted on {n:,} of {n_total:,} records"
+        if any(map(self._is_guessed, self._passes)):
+            yield (
+                "model passes: claims and facts that are not made yet are those of the built-in "
+                "rules; a language model's may be fewer or more"
+            )
 
 
 def _stand_in(task: Task, unit: Unit) -> Answer[dict[str, Any]] | Failure:
@@ -465,7 +404,7 @@ def _put_together(
     """
     base_url = getattr(provider, "base_url", None)
     price, others = find_prices(llm, base_url, filter(None, (engine.model for engine in engines)))
-    ratio = known_ratio(engine.lengths for engine in engines)
+    ratio = known_ratio(engines)
     figures = tuple(
         engine.estimate(
             others.get(engine.model, price),
@@ -478,7 +417,7 @@ def _put_together(
     estimate = Estimate(llm.model, n_records, figures, price, 0.0, tuple(notes))
     if not estimate.requests:
         return estimate
-    hours, decided_by = llm_hours(llm, provider, estimate)
+    hours, decided_by = hours_of_limits(llm, provider, estimate)
     notes = [*notes]
     if llm.family != "builtin":
         if ratio is None:

@@ -1,26 +1,18 @@
-"""How much a model pass would ask its model about, without a model.
+"""How many items a model pass would ask its model about, without a model.
 
-A pass says how many items they are (`listen`) before it asks, so it is run up to that point for
-their number, and up to its first question for their length.
+A pass says how many they are (`listen`) before it asks, so it is run up to that point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import polars as pl
 
 from claimscore.metrics.base import PassRequirement
-from claimscore.pipeline.encoders.protocols import OnBatch
-from claimscore.pipeline.encoders.throughput import (
-    estimated_tokens,
-    padded_tokens,
-    tokens_of_each,
-)
 from claimscore.pipeline.passes.model_pass import ModelPass, PassInput
 from claimscore.pipeline.passes.pair_nli import PAIRS_AT_ONCE
-from claimscore.pipeline.passes.token_movers import GROUP_PAIRS
 
 
 class _Counted(Exception):
@@ -31,47 +23,22 @@ class _Counted(Exception):
         self.n = n
 
 
-#: How the tokens of a call are counted, by the model's method; `estimated_tokens` for the others.
-_WEIGHTS: dict[str, Callable[[Any, int | None], int]] = {
-    "padded_log_probs": padded_tokens,
-    "score": tokens_of_each,
-}
+class _NoModel:
+    """In the place of a model, which is not asked; what passes look at before they ask."""
 
-
-class _Scales:
-    """In the place of a model: what it is asked first ends the pass with the tokens of it all."""
-
-    head = "ls"  # of two kinds of LS models, the one that has work for every pass
-    threshold = text_lengths = None
+    limit = threshold = text_lengths = None
     told_of_parts = True
     pairs_at_once = PAIRS_AT_ONCE
 
-    def __init__(self, limit: int | None = None, kind: str = "nli") -> None:
-        self.limit = limit
-        self.kind = kind  # of a verifier; where it is not known, the one that reads more
-        self._items = 0
-
-    def listen(self, items: int) -> OnBatch:
-        self._items = items
-        return lambda done: None
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
-        weight = _WEIGHTS.get(name, estimated_tokens)
+        return self._ask
 
-        def asked(*given: object, **_options: object) -> NoReturn:
-            lists = [texts for texts in given if isinstance(texts, list)]
-            raise _Counted(sum(weight(texts, self.limit) for texts in lists))
-
-        return asked
-
-    def classify(self, pairs: list[tuple[str, str]], **_options: object) -> NoReturn:
-        """Asked for a block of pairs at a time."""
-        raise _Counted(estimated_tokens(pairs, self.limit) * self._items // max(1, len(pairs)))
-
-    def token_layers(self, texts: list[str], *_args: object, **_options: object) -> NoReturn:
-        """Asked for a group of pairs at a time."""
-        group = max(1, min(self._items, GROUP_PAIRS))
-        raise _Counted(estimated_tokens(texts, self.limit) * self._items // group)
+    @staticmethod
+    def _ask(*_args: object, **_options: object) -> NoReturn:
+        raise AssertionError("a pass says how many items it has before it asks")
 
 
 def count_items(
@@ -79,33 +46,17 @@ def count_items(
     need: PassRequirement,
     records: pl.DataFrame,
     read: Callable[[str], pl.DataFrame],
-    limit: int | None = None,
     kind: str = "nli",
-    *,
-    tokens: bool = False,
 ) -> int:
-    """The items (`ModelPass.unit`) of a pass on a chunk, whose tasks are done.
-
-    `limit` and `kind` are those of its model (`Verifier`), as far as they are known. With `tokens`
-    it is about how many tokens the model would read.
-    """
+    """The items (`ModelPass.unit`) of a pass on a chunk, whose tasks are done; `kind` is that of
+    its model (`Verifier`), as far as it is known."""
 
     def listen(n: int) -> NoReturn:
         raise _Counted(n)
 
-    scales = _Scales(limit, kind)
-    heard = scales.listen if tokens else listen
+    given = PassInput(_NoModel(kind), need, records, read, frozenset(), listen)
     try:
-        model_pass.compute(PassInput(scales, need, records, read, frozenset(), heard))
+        model_pass.compute(given)
     except _Counted as counted:
         return counted.n
     return 0
-
-
-def count_tokens(*given: Any) -> int:
-    """About how many tokens the model of a pass would read, of the arguments of `count_items`.
-
-    By the characters of the distinct texts or pairs, at most `limit` tokens each: nothing is
-    tokenised, and what is stored of earlier runs counts as well.
-    """
-    return count_items(*given, tokens=True)

@@ -70,11 +70,11 @@ class WorkerSettings:
 
 class Snapshot(NamedTuple):
     """The work since the last snapshot: of each chunk at work its new pairs and the
-    share that is done; each pass that ended, with records and seconds; items that were found in
-    the store and items that were computed; notices for people."""
+    share that is done; each pass that ended, with records, items and seconds; items that were
+    found in the store and items that were computed; notices for people."""
 
     chunks: dict[int, tuple[int, float]]
-    passes: list[tuple[str, int, float]]
+    passes: list[tuple[str, int, int, float]]
     found: int
     computed: int
     notices: list[str]
@@ -138,10 +138,10 @@ class ModelActor:
             before, _ = self._new.chunks.get(chunk, (0, 0.0))
             self._new.chunks[chunk] = before + pairs, share
 
-    def add_pass(self, step: str, records: int, seconds: float) -> None:
+    def add_pass(self, step: str, records: int, items: int, seconds: float) -> None:
         """A pass that ended, for the next snapshot; called by `do_passes`."""
         with self._mutex:
-            self._new.passes.append((step, records, seconds))
+            self._new.passes.append((step, records, items, seconds))
 
     def _snapshot(self) -> Snapshot:
         with self._mutex:

@@ -21,7 +21,6 @@ from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline.encoders.distinct import Pair, distinct
 from claimscore.pipeline.encoders.protocols import CHAT_LIMIT, NLI_LABELS, ModelInfo, OnBatch
 from claimscore.pipeline.encoders.served.client import BatchesInFlight, ServerClient
-from claimscore.pipeline.encoders.throughput import Metered, metered
 
 #: Documents that are asked about at the same time; the claims of each follow one another, so that
 #: the server's prefix cache has the document from the second on.
@@ -93,7 +92,7 @@ def prompt_of(model: str) -> Prompt:
     return EARLY_GUARDIAN if is_early else GUARDIAN
 
 
-class ChatVerifier(Metered):
+class ChatVerifier:
     """Probability that a document supports a claim, by one question a pair; see `Verifier`.
 
     ``usage`` counts requests and their tokens. Each distinct pair is asked once; what the model
@@ -125,7 +124,6 @@ class ChatVerifier(Metered):
         except RejectedError as exc:
             raise ConfigError(f"{model} at {client.address} cannot verify: {exc}") from None
 
-    @metered()
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:

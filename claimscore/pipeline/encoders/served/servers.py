@@ -33,7 +33,6 @@ from claimscore.pipeline.encoders.protocols import (
     label_columns,
 )
 from claimscore.pipeline.encoders.served.client import BatchesInFlight, ServerClient
-from claimscore.pipeline.encoders.throughput import Metered, metered
 
 T = TypeVar("T")
 
@@ -172,7 +171,7 @@ class TeiServer:
             )
 
 
-class _TeiModel(Metered):
+class _TeiModel:
     """The base of both kinds of a server's models. ``facts`` change the numbers; None
     where the server does not know its model's exact version, so that no result can be stored."""
 
@@ -220,7 +219,6 @@ class TeiClassifier(_TeiModel):
         self.probe = self._ask([PROBE], threading.Event())[0]
         self._overhead = server.pair_overhead(threading.Event())
 
-    @metered()
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:
@@ -244,7 +242,7 @@ class TeiClassifier(_TeiModel):
         )
 
 
-class _ServedEmbedder(Metered):
+class _ServedEmbedder:
     """Vectors of texts by batches in flight; ``dimensions`` is the length of a vector."""
 
     info: ModelInfo
@@ -252,7 +250,6 @@ class _ServedEmbedder(Metered):
     _batches: BatchesInFlight[str]
     dimensions = 0
 
-    @metered()
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
     ) -> NDArray[np.float32]:

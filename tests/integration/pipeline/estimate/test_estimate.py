@@ -16,13 +16,10 @@ import claimscore.pipeline.estimate.stage as counting
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
-from claimscore.config import LLMConfig, RunConfig
+from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.errors import ParseError
-from claimscore.metrics import METRICS, load_metric
-from claimscore.metrics.base import Metric, Requirements
 from claimscore.pipeline import model_stage
 from claimscore.pipeline.estimate import Estimate, estimate_requests, estimate_run
-from claimscore.pipeline.estimate.stage import metric_requirements
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.ratelimit.shared import (
     LIMITS_FILE,
@@ -95,7 +92,7 @@ class TestAgainstTheBill:
             pytest.param("synthetic", ("--metrics", "ds", *DECOMPOSE[2:]), id="one task"),
         ],
     )
-    def test_it_is_within_15_percent(
+    def test_the_bill_is_within_the_range(
         self, options: tuple[str, ...], source: str, tmp_path: Path, cli: Command
     ) -> None:
         records = EXAMPLES if source == "hotels" else write_records(tmp_path / "in.jsonl", 30)
@@ -111,8 +108,8 @@ class TestAgainstTheBill:
         guessed = any("not decomposed yet" in line for line in expected["assumptions"])
         assert guessed == ("negate" in options[3])
         assert total["requests"] == done["requests"] > 0
-        for name in ("prompt_tokens", "completion_tokens", "usd"):
-            assert total[name] == pytest.approx(done[name], rel=0.15), name
+        for name, rel in (("prompt_tokens", 0.15), ("completion_tokens", 0.35), ("usd", 0.2)):
+            assert total[name] == pytest.approx(done[name], rel=rel), name
             low, high = total[f"{name}_range"]
             assert low < done[name] < high
         assert done["usd"] <= total["usd_at_most"]
@@ -120,7 +117,7 @@ class TestAgainstTheBill:
         assert after["total"]["answered"] == expected["total"]["questions"]
 
     def test_a_cache_that_has_a_part_teaches_the_rest(self, tmp_path: Path, cli: Command) -> None:
-        """Another tokenizer and longer answers than the rules' are learnt from what is stored."""
+        """Another tokenizer and longer answers are learnt from what is stored."""
 
         async def wordy(body: Body) -> Completion:
             answer = await builtin_answer(body)
@@ -201,7 +198,7 @@ class TestWords:
                 (*ALL_TASKS, "--llm", "openai:gpt-4o-mini"),
                 [
                     "$0.15 and $0.6 a million tokens, genai-prices",
-                    "assumed: decompose: answers as long as the built-in rules'",
+                    "assumed: decompose: answers by the length of their texts",
                 ],
             ),
             ((), ["cost: nothing"]),
@@ -223,13 +220,13 @@ class TestWords:
 def test_a_sample_of_a_large_input_comes_near_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests and tokens are scaled up, and it is said; nor need the rules answer everything."""
+    """Requests and tokens are scaled up, and it is said."""
     records = write_records(tmp_path / "in.jsonl", 200)
     config = run_config(records, tasks=("decompose", "negate", "facts"), chunk_records=10)
+    monkeypatch.setattr(counting, "STOOD_IN_RECORDS", 200)
     exact = estimate_run(config)
     monkeypatch.setattr(counting, "COUNTED_RECORDS", 100)
-    monkeypatch.setattr(counting, "RULED_RECORDS", 50)
-    monkeypatch.setattr("claimscore.pipeline.estimate.lengths.SAMPLED", 40)
+    monkeypatch.setattr(counting, "STOOD_IN_RECORDS", 50)
     sampled = estimate_run(config)
     for whole, part in zip(exact.tasks, sampled.tasks, strict=True):
         assert part.requests == pytest.approx(whole.requests, rel=0.03), part.task
@@ -245,49 +242,44 @@ def test_a_sample_of_a_large_input_comes_near_the_whole(
 
 
 class TestHours:
-    """Hours at the limits; what is guessed is said."""
+    """Hours at the limits; where none is known, no number."""
 
-    @pytest.mark.parametrize(
-        ("llm", "said"),
-        [
-            ({"rpm": 6.0}, "6 requests a minute (as given)"),
-            ({"tpm": 10_000.0}, "10,000 tokens a minute (as given)"),
-            ({"max_concurrency": 1}, "1 requests in flight"),
-        ],
-        ids=["requests", "tokens", "concurrency"],
-    )
-    def test_the_narrowest_limit_decides(self, llm: dict[str, Any], said: str) -> None:
-        found = estimate_run(run_config(EXAMPLES, llm=llm))
-        tokens = found.total.prompt_tokens.expected + found.total.completion_tokens.expected
-        minutes = {"rpm": 48 / 6, "tpm": tokens / 10_000}.get(next(iter(llm)))
-        assert found.hours is not None
-        assert (
-            found.hours > 48 / 3600
-            if minutes is None
-            else found.hours * 60 == (pytest.approx(minutes))
-        )
-        assert said in found.assumptions[-1]
+    def hours(self, *urls: str, **llm: Any) -> tuple[float | None, str]:
+        given = {"base_url": urls or NOWHERE, **llm}
+        estimate = estimate_run(run_config(EXAMPLES, llm=given))
+        assert estimate.requests == 48
+        return estimate.hours, estimate.assumptions[-1]
+
+    def test_the_narrowest_limit_decides(self) -> None:
+        total = estimate_run(run_config(EXAMPLES)).total
+        tokens = total.prompt_tokens.expected + total.completion_tokens.expected
+        hours, reason = self.hours(rpm=6.0, tpm=1e9)
+        assert hours == pytest.approx(48 / 6 / 60)
+        assert "6 requests a minute (as given)" in reason
+        hours, reason = self.hours(rpm=6000.0, tpm=10_000.0)
+        assert hours == pytest.approx(tokens / 10_000 / 60)
+        assert "10,000 tokens a minute (as given)" in reason
 
     def test_limits_that_were_learnt_are_remembered(self) -> None:
-        """Of this server and key; what several servers do adds up, each at its own pace."""
-        slow, *fast = (f"{NOWHERE}/{name}" for name in "abc")
-
-        def found(*urls: str) -> Estimate:
-            return estimate_run(run_config(EXAMPLES, llm={"base_url": urls, "max_concurrency": 2}))
-
-        one = found(slow)
-        assert one.hours is not None
-        assert "2 requests in flight" in one.assumptions[-1]
+        """Of this server and key; what several servers allow adds up."""
+        slow, fast = f"{NOWHERE}/a", f"{NOWHERE}/b"
+        hours, reason = self.hours(slow)
+        assert hours is None
+        assert "no limit of the server is known" in reason
         file = Path(os.environ["CLAIMSCORE_STATE_DIR"], LIMITS_FILE)
-        shared = SharedLimits(file, shared_scope(slow, None))
-        shared.remember(RememberedLimits(found_rps=0.05))
-        assert "3 requests a minute (as last learnt)" in found(slow).assumptions[-1]
-        shared.remember(RememberedLimits(rpm=6.0))
-        all_three = found(slow, *fast)
-        per_hour = 2 * one.requests / one.hours + 6 * 60
-        assert all_three.hours == pytest.approx(all_three.requests / per_hour)
-        assert "3 servers together: 1 x 6 requests a minute" in all_three.assumptions[-1]
-        assert "2 x 2 requests in flight" in all_three.assumptions[-1]
+        SharedLimits(file, shared_scope(slow, None)).remember(RememberedLimits(found_rps=0.05))
+        assert self.hours(slow)[0] == pytest.approx(48 / 3 / 60)
+        SharedLimits(file, shared_scope(fast, None)).remember(RememberedLimits(rpm=9.0))
+        hours, reason = self.hours(slow, fast)
+        assert hours == pytest.approx(48 / 12 / 60)
+        assert "3 requests a minute (as last learnt), and 9 requests a minute" in reason
+
+    def test_a_batch_is_promised_within_a_day(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        provider = load_provider(LLMConfig(model="openai:m", base_url=NOWHERE))
+        monkeypatch.setattr(counting, "load_provider", lambda llm: provider)
+        hours, reason = self.hours(model="openai-batch:m")
+        assert hours is None
+        assert "24 hours" in reason
 
 
 class TestAnyRequests:
@@ -324,15 +316,14 @@ class TestAnyRequests:
         assert found.total.usd is not None
         assert found.total.usd.expected == pytest.approx(0.021 + 0.05)
         assert "a quarter of max_tokens" in "".join(found.assumptions)
-        shown = found.to_json()
-        assert shown["time"] is shown["disk"] is None, "a map has no models"
+        assert found.to_json()["passes"] == [], "a map has no models"
 
     def test_stored_answers_say_how_long_the_others_will_be(self) -> None:
         """And how many bytes a token has."""
         self.keep(self.requests(100), Completion("fine", "m", usage=Usage(42, 7)))
         found = self.estimate(self.requests(300))
         assert found.requests == 200
-        assert found.total.prompt_tokens.expected == pytest.approx(200 * 42)
+        assert found.total.prompt_tokens.expected == pytest.approx(200 * 42, rel=0.01)
         assert found.total.completion_tokens.expected == 200 * 7
 
 
@@ -366,21 +357,29 @@ def test_items_are_what_the_models_are_then_asked(
     run(config)
     asked = {role: sum(map(len, model.calls)) for role, model in models.items()}
     assert asked["embedder"] == counts["text_similarities-summary.text-source.text"] == 3 * n - 1
-    blocks = [found for step, found in counts.items() if step.startswith("block_nli")]
-    assert asked["nli"] == sum(found or 0 for found in blocks)
+    blocks = [n_pairs for step, n_pairs in counts.items() if step.startswith("block_nli")]
+    assert asked["nli"] == sum(blocks)
     assert blocks == [4 * 2 * (n - 1) + 2 * 2, 2 * (n - 1) + 1]
     after = estimate_run(config, out=tmp_path / "run")
     assert [one.items for one in after.passes] == [0, 0, 0]
 
 
-def test_tasks_that_others_wait_for_are_named() -> None:
-    qa = {need.task: need.sides for need in metric_requirements(load_metric("qa")).tasks}
-    assert list(qa) == ["questions", "answers"]
-    negated = Metric(
-        "m", "v1",
-        Requirements((), (load_metric("caspr").requires.tasks[0]._replace(task="negate"),)),
-        lambda tables: [], (), "", (0, 1), "", "",
-    )  # fmt: skip
-    assert [need.task for need in metric_requirements(negated).tasks] == ["decompose", "negate"]
-    for name in set(METRICS) - {"summac-conv"}:
-        assert metric_requirements(load_metric(name)).metric == name
+def test_what_a_model_did_a_second_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
+) -> None:
+    """By the last run of this pass, model and device; pairs of claims that are guessed are about
+    what the model is then asked. A run that took stored results says nothing of the pace."""
+    monkeypatch.setattr(model_stage, "load_model", lambda role, config: FakeModel())
+    monkeypatch.setattr("claimscore.pipeline.paces._LEAST_S", 0.0)
+    config = RunConfig(str(EXAMPLES), tmp_path / "run", ("caspr",), check_entailment=False)
+    (before,) = estimate_run(config).passes
+    assert (before.per_second, before.is_about) == (None, True)
+    done = run(config).summary["last_call"]["passes"]["nli-a-b"]
+    (after,) = estimate_run(config).passes
+    assert before.items == pytest.approx(done["items"], rel=0.2)
+    assert after.per_second == pytest.approx(done["items"] / done["seconds"], rel=0.05)
+    other = dataclasses.replace(config, encoders=EncoderConfig(device="cpu"))
+    assert estimate_run(other).passes[0].per_second is None
+    shown = cli("estimate", EXAMPLES, "--metrics", "caspr", "--no-check-entailment").out
+    assert f"{after.per_second:,.0f}" in shown
+    assert f"{after.items:,} pairs" in shown

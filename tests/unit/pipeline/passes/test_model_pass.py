@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from claimscore.metrics.base import PassRequirement
-from claimscore.pipeline.encoders.throughput import CHARACTERS_PER_TOKEN, SPECIAL_TOKENS
 from claimscore.pipeline.passes import PASSES
-from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
+from claimscore.pipeline.passes.pass_counts import count_items
 from claimscore.tables import TABLES
 from tests.support.pass_doubles import FakeModel, claims, facts, run_pass
 
@@ -99,29 +98,21 @@ def test_records_of_which_a_task_failed_cost_no_model_time(kind: str) -> None:
     assert len(model.calls) == 1
 
 
-# How much work a pass is, estimated without a model or a tokenizer
-
-#: A text of ten tokens, special ones included.
-TEN = "a" * CHARACTERS_PER_TOKEN * (10 - SPECIAL_TOKENS)
-
-
-def counted(kind: str, records: pl.DataFrame, **tables: pl.DataFrame) -> tuple[int, int]:
-    """Items and tokens."""
-    given = PASSES[kind], PassRequirement(kind, OVER[kind]), records, tables.__getitem__
-    return count_items(*given), count_tokens(*given)
-
-
 @pytest.mark.parametrize(
-    ("kind", "items", "tokens"),
+    ("kind", "n_items"),
     [
-        pytest.param("token_scores", 1, 20, id="both texts"),
-        pytest.param("text_similarities", 2, 20, id="each text"),
-        pytest.param("bart_score", 1, 20, id="source and target"),
-        pytest.param("perplexity", 1, 10, id="one side"),
-        pytest.param("ls", 1, 20, id="document and summary"),
-        pytest.param("ls_padded", 1, 512, id="filled up"),
+        pytest.param("token_scores", 1, id="both texts"),
+        pytest.param("text_similarities", 2, id="each text"),
+        pytest.param("perplexity", 1, id="one side"),
+        pytest.param("ls", 1, id="document and summary"),
+        pytest.param("nli", 2, id="claims, both ways"),
     ],
 )
-def test_a_record_of_two_texts(kind: str, items: int, tokens: int) -> None:
-    assert counted(kind, pl.DataFrame([record(1, TEN, "b" + TEN[1:])])) == (items, tokens)
-    assert counted(kind, pl.DataFrame([record(1, " ", " ")])) == (0, 0)
+def test_items_are_counted_without_a_model(kind: str, n_items: int) -> None:
+    def counted(*texts: str) -> int:
+        records = pl.DataFrame([record(5, *texts)])
+        need = PassRequirement(kind, OVER[kind])
+        return count_items(PASSES[kind], need, records, TABLES_READ.__getitem__)
+
+    assert counted(WARM, COLD) == n_items
+    assert kind == "nli" or counted(" ", " ") == 0
