@@ -34,7 +34,7 @@ from claimscore.metrics.fact_similarity import factsim_from_similarities
 from claimscore.metrics.summac.convolution import as_weights, load_weights
 from claimscore.pipeline import scoring
 from claimscore.pipeline.plan import make_plan
-from claimscore.pipeline.settings import options_of, result_settings, signature_facts
+from claimscore.pipeline.settings import result_settings, signature_facts, stored_plan
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import MeanInterval
 from claimscore.tables import TABLES
@@ -155,7 +155,7 @@ def make_run(out: Path, n: int, metrics: tuple[str, ...]) -> None:
         for role in ("nli", "embedder"):
             settings["additive"][role]["revision"] = INFO["revision"]
         directory.check_settings(settings)
-        directory.write_options(options_of(config))
+        directory.write_plan(stored_plan(plan, ""))
         for chunk in range(directory.n_chunks):
             own = ids.slice(chunk * config.chunk_records, config.chunk_records)
             for step, frames in chunk_frames(draw, own).items():

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from claimscore.config import EncoderConfig, LLMConfig, RunConfig
     from claimscore.errors import ClaimscoreError
     from claimscore.functions import decompose, embed, extract_facts, nli, verify
-    from claimscore.notebook import Evaluation, evaluate, score_pair
+    from claimscore.notebook import Evaluation, evaluate, score, score_pair
     from claimscore.pipeline.llm.engine import Engine
     from claimscore.pipeline.llm.providers.base import load_provider
     from claimscore.pipeline.llm.question import Answer
     from claimscore.pipeline.llm.session import open_engine
     from claimscore.pipeline.map.job import MapResult, map
     from claimscore.pipeline.map.settings import MapConfig
-    from claimscore.pipeline.run import RunResult, run, score
+    from claimscore.pipeline.run import RunResult, run
     from claimscore.prompts import Prompt, load_prompt, load_prompt_file
 
 __version__ = "0.1.0"
@@ -68,14 +68,14 @@ _NAMES = {
     "config": "EncoderConfig LLMConfig RunConfig",
     "errors": "ClaimscoreError",
     "functions": "decompose embed extract_facts nli verify",
-    "notebook": "Evaluation evaluate score_pair",
+    "notebook": "Evaluation evaluate score score_pair",
     "pipeline.llm.engine": "Engine",
     "pipeline.llm.providers.base": "load_provider",
     "pipeline.llm.question": "Answer",
     "pipeline.llm.session": "open_engine",
     "pipeline.map.job": "MapResult map",
     "pipeline.map.settings": "MapConfig",
-    "pipeline.run": "RunResult run score",
+    "pipeline.run": "RunResult run",
     "prompts": "Prompt load_prompt load_prompt_file",
 }
 _HOMES = {name: f"claimscore.{home}" for home, names in _NAMES.items() for name in names.split()}

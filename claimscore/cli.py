@@ -26,6 +26,7 @@ from claimscore.commands.prompts import prompts
 from claimscore.commands.run import estimate, map_table, report, run, score, status
 from claimscore.commands.train import train
 from claimscore.config import set_environment
+from claimscore.console import harmless
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 
 #: Why standard output cannot be written, beside a reader that has gone.
@@ -159,7 +160,7 @@ def _drop_output() -> None:
 
 def _complain(message: str, code: int) -> int:
     with contextlib.suppress(OSError):
-        print(f"claimscore: {message}", file=sys.stderr)
+        print(harmless(f"claimscore: {message}"), file=sys.stderr)
     return code
 
 

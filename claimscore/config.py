@@ -379,6 +379,13 @@ class RunConfig:
         raise ConfigError(f"{self.out}: this command works in a local folder only; name one")
 
 
+#: Fields of `RunConfig` that a run has once and for all: `score` takes them from its folder.
+OF_THE_RUN = (
+    *("input", "out", "columns", "limit", "strip_html", "tasks", "chunk_records", "retry_failed"),
+    *("granularity", "units", "window_tokens", "seed"),
+)
+
+
 def take_texts(settings: Any) -> None:
     """Make the types of the fields of texts: of names with commas a tuple, of a path a `Path`, of a
     model `LLMConfig`. `ConfigError` says what a field accepts where it holds another type.

@@ -22,11 +22,19 @@ from typing import Any
 import polars as pl
 
 from claimscore import __version__
-from claimscore.config import EncoderConfig, LLMConfig, RunConfig, api_base_url, user_cache_dir
+from claimscore.config import (
+    OF_THE_RUN,
+    EncoderConfig,
+    LLMConfig,
+    RunConfig,
+    api_base_url,
+    user_cache_dir,
+)
 from claimscore.console.progress import progress_display
 from claimscore.errors import ClaimscoreError, ConfigError
 from claimscore.pipeline.plan import load_metrics, make_plan, read_records, required_columns
 from claimscore.pipeline.run import run
+from claimscore.pipeline.run import score as add_metrics
 from claimscore.pipeline.settings import result_settings
 from claimscore.records.rows import rows_in_memory
 from claimscore.runs import RunDirectory
@@ -171,6 +179,29 @@ def evaluate(
         _remove_older(kept)
     names = (metric.name for metric in load_metrics(config.metrics, config.metric_files))
     return Evaluation(config.out, tuple(dict.fromkeys(names)), summary)
+
+
+def score(
+    out: Path | str,
+    metrics: str | Sequence[str],
+    *,
+    progress: bool = True,
+    **options: Any,
+) -> Evaluation:
+    """Add metrics to the run in the folder `out`; its records and earlier scores are read there.
+
+    Only the steps that are missing are done. `options` as of `evaluate`, for these steps: models,
+    servers, prompts and metric files are those named here, never those that the folder names.
+    Raises `ConfigError` for an option that a run has once and for all (`units`, `seed`, `limit`
+    and the like), and else as `evaluate` does.
+    """
+    fixed = [name for name in OF_THE_RUN if name in options]
+    if fixed:
+        raise ConfigError(f"{fixed[0]} is that of the run in {out}; score takes no other")
+    config = run_config("", out, {**options, "metrics": metrics})
+    with progress_display(not progress) as show:
+        summary = add_metrics(config, on_progress=show).summary
+    return Evaluation(config.out, config.metrics, summary)
 
 
 def score_pair(

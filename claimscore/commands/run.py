@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from claimscore.commands.options import (
     own_option,
     setting_option,
 )
-from claimscore.config import RunConfig
+from claimscore.config import OF_THE_RUN, RunConfig
 
 if TYPE_CHECKING:
     from claimscore.pipeline.map.settings import MapConfig
@@ -68,16 +69,16 @@ def run(config: RunConfig, as_csv: bool, quiet: bool, as_json: bool) -> int:
             else partial(print_preflight, config.llm.model, reads_no_prompt=unread),
             on_progress=show,
         )
-    return _finish(result, as_csv, as_json)
+    return _finish(result, config, as_csv, as_json)
 
 
-def _finish(result: Any, as_csv: bool, as_json: bool) -> int:
+def _finish(result: Any, config: RunConfig, as_csv: bool, as_json: bool) -> int:
     """The report, the table (or JSON), and the exit code."""
     from claimscore.console.result import print_result
     from claimscore.report.run_report import write_run_report
     from claimscore.runs import RunDirectory
 
-    write_run_report(result.out)
+    write_run_report(result.out, config.cache_dir, config.prompts, config.prompts_dir)
     if as_csv and result.summary["metrics"]:
         RunDirectory.reader(result.out).write_csv()
     summary = result.summary
@@ -85,23 +86,25 @@ def _finish(result: Any, as_csv: bool, as_json: bool) -> int:
     return EXIT_FAILED_RECORDS if result.failed_records else EXIT_OK
 
 
-@click.command(cls=Command)
+_of_score = SettingsSource(
+    RunConfig,
+    without=OF_THE_RUN,
+    fixed={"input": "", "out": Path()},
+    defaults={"metrics": dataclasses.MISSING},
+)
+
+
+@command(config=_of_score)
 @click.argument("directory", type=RUN_FOLDER, help="Run directory.")
-@setting_option(RunConfig, "metrics", metrics=dataclasses.MISSING)
-@setting_option(RunConfig, "metric_files")
-@setting_option(RunConfig, "engine")
-@setting_option(RunConfig, "address")
 @_csv_option
 @output_options
 def score(
-    directory: Path | str,
-    metrics: tuple[str, ...],
-    as_csv: bool,
-    quiet: bool,
-    as_json: bool,
-    **options: Any,
+    config: RunConfig, directory: Path | str, as_csv: bool, quiet: bool, as_json: bool
 ) -> int:
-    """Add metrics to a run: only the missing steps are done."""
+    """Add metrics to a run: only the missing steps are done.
+
+    Models, servers and files are those of this command line: a run directory names none.
+    """
     from claimscore.console.estimate import print_plan
     from claimscore.console.progress import progress_display
     from claimscore.pipeline.run import score as score_pipeline
@@ -111,13 +114,11 @@ def score(
     silent = quiet or as_json
     with progress_display(silent) as show:
         result = score_pipeline(
-            directory,
-            metrics,
+            dataclasses.replace(config, out=directory),
             on_plan=None if silent else print_plan,
             on_progress=show,
-            **options,
         )
-    return _finish(result, as_csv, as_json)
+    return _finish(result, config, as_csv, as_json)
 
 
 @click.command(cls=Command)
@@ -174,12 +175,24 @@ def estimate(ctx: click.Context, config: RunConfig, as_json: bool) -> None:
 
 @click.command(cls=Command)
 @click.argument("directory", type=RUN_FOLDER, help="Run directory.")
+@setting_option(RunConfig, "cache_dir")
+@setting_option(RunConfig, "prompts")
+@setting_option(RunConfig, "prompts_dir")
 @json_option
-def report(directory: Path | str, as_json: bool) -> None:
-    """Write report.html into a run directory: one file that needs no network."""
+def report(
+    directory: Path | str,
+    cache_dir: Path | None,
+    prompts: Mapping[str, str],
+    prompts_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Write report.html into a run directory: one file that needs no network.
+
+    Answers are looked up in the cache, and prompts of your own where they are named again.
+    """
     from claimscore.report.run_report import write_run_report
 
-    page = write_run_report(directory)
+    page = write_run_report(directory, cache_dir, prompts, prompts_dir)
     print(json.dumps({"report": str(page)}) if as_json else page)
 
 

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from claimscore.console import harmless
+
 LOGGER = logging.getLogger("claimscore")
 
 
@@ -21,7 +23,7 @@ class _ErrorStream(logging.Handler):
     """Lines on standard error, above bars where there are any."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _tell(self.format(record))
+        _tell(harmless(self.format(record)))
 
 
 class _PrivateFile(logging.Handler):

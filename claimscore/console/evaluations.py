@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from claimscore.console.table import plain, print_rows, print_table, print_text
+from claimscore.console import plain
+from claimscore.console.table import print_rows, print_table, print_text
 
 if TYPE_CHECKING:
     from claimscore.evaluation.result import Section

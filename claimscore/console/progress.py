@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from claimscore.console import harmless
 from claimscore.console.amounts import duration, engine_parts
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _lines(numbers: Callable[[P], str]) -> Callable[[P], None]:
         text = f"claimscore: {progress.phase} {numbers(progress)}"
         print(text.rstrip(), file=sys.stderr, flush=True)
         if progress.notice != last[1]:
-            print(f"claimscore: {progress.notice}", file=sys.stderr, flush=True)
+            print(f"claimscore: {harmless(progress.notice)}", file=sys.stderr, flush=True)
         last, last_time = seen, now
 
     return show
@@ -99,7 +100,7 @@ def _bars(bars_of: Callable[[P], Sequence[_Bar]]) -> Iterator[Callable[[P], None
             nonlocal notice
             if progress.notice != notice:
                 notice = progress.notice
-                bars.console.print(notice, markup=False, highlight=False)
+                bars.console.print(harmless(notice), markup=False, highlight=False)
             shown = {bar.name: bar for bar in bars_of(progress)}
             for name, bar in shown.items():
                 if name not in tasks:

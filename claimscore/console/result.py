@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from claimscore.console import plain
 from claimscore.console.amounts import cost, counted, duration, servers_text
-from claimscore.console.table import plain, print_facts, print_table
+from claimscore.console.table import print_facts, print_table
 
 Facts = Iterator[tuple[str, str]]
 

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from claimscore.console import plain
 from claimscore.console.amounts import cost, duration, engine_parts, tokens_text
 from claimscore.console.result import claims_facts, print_metrics
-from claimscore.console.table import plain, print_facts
+from claimscore.console.table import print_facts
 
 Facts = Iterator[tuple[str, str]]
 

@@ -7,16 +7,18 @@ broken there.
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from claimscore.console import harmless
 
 #: The narrowest last column of a table that is still wrapped beside the others.
 MIN_COLUMN_WIDTH = 24
@@ -28,14 +30,6 @@ FILE_WIDTH = 10_000
 
 #: Columns that no table needs.
 UNBOUNDED = 10_000
-
-
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
-
-def plain(text: str) -> str:
-    """One line that does nothing to a terminal, wherever it comes from."""
-    return _CONTROL.sub(" ", text)
 
 
 def terminal_width() -> int | None:
@@ -50,30 +44,30 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """
     if _width() - max((len(label) for label, _ in facts), default=0) < MIN_TEXT_WIDTH:
         for label, text in facts:
-            print(label)
-            print_block(Padding(Text(text, overflow="fold"), (0, 0, 0, 2)))
+            print(harmless(label))
+            print_block(Padding(_text(text, overflow="fold"), (0, 0, 0, 2)))
         return
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for label, text in facts:
-        table.add_row(Text(label), Text(text))
+        table.add_row(_text(label), _text(text))
     print_block(table)
 
 
 def print_text(text: str, style: str = "") -> None:
     """A sentence."""
-    print_block(Text(text, style=style, overflow="fold"))
+    print_block(_text(text, style=style, overflow="fold"))
 
 
 def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Plain columns, aligned, for people and for `cut`."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
     for name in header[:-1]:
-        table.add_column(Text(name), no_wrap=True)
-    table.add_column(Text(header[-1]), overflow="fold")
+        table.add_column(_text(name), no_wrap=True)
+    table.add_column(_text(header[-1]), overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(_text, row))
     fixed = sum(max(map(len, column)) + 2 for column in list(zip(header, *rows, strict=True))[:-1])
     last = max(len(row[-1]) for row in (header, *rows))
     if _width() - fixed >= min(last, MIN_COLUMN_WIDTH):
@@ -95,9 +89,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for place, name in enumerate(header):
-        table.add_column(Text(name), justify="right" if place else "left", no_wrap=True)
+        table.add_column(_text(name), justify="right" if place else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(_text, row))
     console = _console()
     unbounded = console.options.update(max_width=UNBOUNDED)
     if console.measure(table, options=unbounded).maximum <= console.width:
@@ -107,6 +101,10 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         others = zip(header[1:], row[1:], strict=True)
         shown = ", ".join(f"{name} {' '.join(cell.split())}" for name, cell in others if cell)
         print_text(f"{row[0]}: {shown}")
+
+
+def _text(text: str, **details: Any) -> Text:
+    return Text(harmless(text), **details)
 
 
 def _width() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -80,14 +80,15 @@ def waves(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
         left = [planned for planned in left if planned not in ready]
 
 
+def sides_done(task: str, steps: Iterable[str]) -> set[str]:
+    """The sides that finished steps of a task cover."""
+    works = (step.split("-") for step in steps)
+    return {side for work, *sides in works if work == task for side in sides}
+
+
 def _missing_sides(planned: PlannedTask, steps: frozenset[str]) -> PlannedTask | None:
     """The task for the sides that no finished step covers; None where all are covered."""
-    done = {
-        side
-        for step in steps
-        if step.partition("-")[0] == planned.task.name
-        for side in step.split("-")[1:]
-    }
+    done = sides_done(planned.task.name, steps)
     sides = tuple(side for side in planned.sides if side not in done)
     return dataclasses.replace(planned, sides=sides) if sides else None
 

@@ -171,7 +171,7 @@ def make_plan(
         [
             *(metric.check for metric in metrics),
             *(functools.partial(add, name) for name in names),
-            lambda: _refuse_rules(config, metrics, names),
+            lambda: _refuse_rules(config, metrics, [name for name in names if name in asked]),
             lambda: _refuse_caps(config, passes),
         ]
     )

@@ -17,7 +17,6 @@ import polars as pl
 from claimscore import __version__
 from claimscore.atomic import os_errors
 from claimscore.config import LLMConfig, RunConfig
-from claimscore.config import Runner as EngineName
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import Metric
@@ -45,13 +44,13 @@ from claimscore.pipeline.repair import repair
 from claimscore.pipeline.scoring import count_claim_checks, failed, score_run, truncations
 from claimscore.pipeline.settings import (
     CALLED,
+    as_made,
     check_model_facts,
-    config_from,
     fixed_settings,
     input_name,
-    options_of,
     result_settings,
     signature_facts,
+    stored_plan,
     unused_settings,
     with_dtype,
 )
@@ -157,6 +156,7 @@ def _go_on(
     plan = make_plan(config, list(dataset.columns), metrics)
     refuse_unused_prompts(config, plan)
     work = _Work.begin(config, directory, plan, records, reporter)
+    directory.write_plan(stored_plan(plan, input_name(config.input)))
     copy_records(dataset, config, required, directory)
     todo = work.todo()
     if todo and work.provider is not None and work.provider.family != "builtin":
@@ -167,41 +167,40 @@ def _go_on(
 
 
 def score(
-    out: Path | str,
-    metrics: tuple[str, ...],
+    config: RunConfig,
     *,
-    metric_files: tuple[Path, ...] = (),
-    engine: EngineName = "local",
-    address: str | None = None,
     on_plan: OnPlan | None = None,
     on_progress: OnProgress | None = None,
 ) -> RunResult:
-    """Add metrics to a run: only the stages that are missing are done, the rest is read.
+    """Add the metrics of `config` to the run in `config.out`: only the stages that are missing are
+    done, the rest is read.
 
-    `metric_files` have metrics of one's own. `engine` and `address` are those of this call,
-    whatever the run was made with. `on_plan` hears beforehand what will be done. Raises as `run`
+    Records and the fields `OF_THE_RUN` are those of the folder. Models, servers and files are those
+    of `config` alone; where work that is missing needs others than the run was made with, the
+    `ConfigError` names their options. `on_plan` hears beforehand what will be done. Raises as `run`
     does.
     """
-    if not metrics:
+    if not config.metrics:
         raise ConfigError("nothing to do: name --metrics")
-    known = catalogue(metric_files)
-    reader = RunDirectory.reader(out)
-    with damage_as_error(out):
-        stored = config_from(reader.options(), out)
-    earlier = dataclasses.replace(stored, engine=engine, address=address)
-    check_ray(earlier)
+    check_ray(config)
+    known = catalogue(config.metric_files)
+    known.load_all(config.metrics)
+    RunDirectory.reader(config.out)  # a folder that is none of a run is not made one
     reporter = ProgressReporter(Progress(), on_progress)
-    with RunDirectory(out, reporter.notice) as directory:
+    with RunDirectory(config.out, reporter.notice) as directory:
         take_over_spending(directory)
         if not directory.manifest.has(0, "records"):
-            raise ConfigError(f"{out}: its records are not read yet; run it first")
-        wanted = tuple(dict.fromkeys((*earlier.metrics, *metrics)))
-        config = dataclasses.replace(earlier, metrics=wanted, retry_failed=False)
-        config, loaded = _load(config, known, earlier.metric_files)
-        plan = _plan_of_the_missing(config, loaded, directory)
+            raise ConfigError(f"{config.out}: its records are not read yet; run it first")
+        with damage_as_error(directory.name):
+            config = as_made(config, directory.settings)
+            records, stored = directory.settings["records"], directory.plan()
+            config = dataclasses.replace(config, input=str(stored["input"]))
+        config, loaded = _with_earlier_metrics(config, known, directory)
+        plan, missing = _plan_of_the_missing(config, loaded, directory)
         _check_columns(directory, required_columns(plan.metrics))
-        records = directory.settings["records"]
-        work = _Work.begin(config, directory, plan, records, reporter)
+        work = _Work.begin(config, directory, plan, records, reporter, missing)
+        with damage_as_error(directory.name):
+            directory.write_plan(stored_plan(plan, config.input, stored))
         todo = work.todo()
         if on_plan is not None:
             on_plan(plan, todo)
@@ -211,48 +210,49 @@ def score(
 
 def _plan_of_the_missing(
     config: RunConfig, metrics: Sequence[Metric], directory: RunDirectory
-) -> Plan:
-    """The plan of a folder's records, with the prompts of the tasks that are not finished.
+) -> tuple[Plan, Plan]:
+    """The plan of a folder's records, with the prompts of the tasks that are not finished; and of
+    it what is missing.
 
-    What was done with a prompt stays done when its file has changed or is gone.
+    What was done with a prompt or a model stays done when these are named no more.
     """
     columns = directory.read("records", 0).columns
     bare = make_plan(config, columns, metrics, asked=())
     todo = find_todo(bare, directory, directory.n_chunks, retry_failed=False)
-    missing = {planned.task.name for item in todo for planned in item.tasks}
-    return make_plan(config, columns, metrics, asked=missing)
+    tasks = {planned.task.name for item in todo for planned in item.tasks}
+    steps = {planned.step for item in todo for planned in item.passes}
+    plan = make_plan(config, columns, metrics, asked=tasks)
+    missing = dataclasses.replace(
+        plan,
+        tasks=tuple(planned for planned in plan.tasks if planned.task.name in tasks),
+        passes=tuple(planned for planned in plan.passes if planned.step in steps),
+    )
+    return plan, missing
 
 
 def _with_earlier_metrics(
     config: RunConfig, known: Catalogue, directory: RunDirectory
 ) -> tuple[RunConfig, tuple[Metric, ...]]:
-    """The metrics that the folder has scores of, and those asked for now: none is dropped."""
-    if not directory.storage.exists("scores.parquet"):
-        return _load(config, known, ())
-    earlier = directory.settings.get("additive", {}).get("metrics", ())
-    files: Sequence[Path] = ()
-    with contextlib.suppress(ConfigError), damage_as_error(directory.name):
-        files = config_from(directory.options(), directory.name).metric_files
-    wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
-    return _load(dataclasses.replace(config, metrics=wanted), known, files)
+    """The metrics that the folder has scores of, and those asked for now: none is dropped.
 
-
-def _load(
-    config: RunConfig, known: Catalogue, earlier_files: Sequence[Path]
-) -> tuple[RunConfig, tuple[Metric, ...]]:
-    """The metrics of the run, and its settings with the files that they are in.
-
-    Files of earlier calls are read where a metric is in none of those named now.
+    `ConfigError` where one is in a file that is not named now: a run directory names none.
     """
-    if not all(map(known.has, config.metrics)):
-        known = known.with_files(earlier_files)
-    metrics = known.load_all(config.metrics)
-    return dataclasses.replace(config, metric_files=known.files), metrics
+    earlier: Sequence[str] = ()
+    if directory.storage.exists("scores.parquet"):
+        earlier = directory.settings.get("additive", {}).get("metrics", ())
+    for name in earlier:
+        if not known.has(name):
+            raise ConfigError(
+                f"{directory.name} has scores of the metric {name}, which is in a file of your "
+                "own: name it with --metric-file"
+            )
+    wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
+    return dataclasses.replace(config, metrics=wanted), known.load_all(wanted)
 
 
 def _refuse_another_input(directory: RunDirectory, given: str) -> None:
     """`ConfigError` where records of the folder came from an input of another name."""
-    earlier = directory.options().get("input", given) if directory.manifest.all_steps() else given
+    earlier = directory.plan().get("input", given) if directory.manifest.all_steps() else given
     if earlier != given:
         raise ConfigError(
             f"{directory.name} was made from {earlier}, not from {given}; name another --out"
@@ -266,9 +266,9 @@ def _refuse_other_records(directory: RunDirectory, records: Mapping[str, Any]) -
         raise ConfigError(
             f"{directory.name} was made {how} --strip-html; run it so, or name another --out"
         )
-    if directory.manifest.all_steps() and stored["digest"] != records["digest"]:
+    if directory.manifest.all_steps() and stored.get("digest") != records["digest"]:
         raise ConfigError(
-            f"{directory.name} was made from other records ({stored['count']} then, "
+            f"{directory.name} was made from other records ({stored.get('count')} then, "
             f"{records['count']} now, or with other content); name another --out"
         )
 
@@ -313,13 +313,16 @@ class _Work:
         plan: Plan,
         records: Mapping[str, Any],
         reporter: ProgressReporter[Progress],
+        missing: Plan | None = None,
     ) -> _Work:
-        """Compare the settings with the folder's, and store them and the call."""
+        """Compare the settings with the folder's and store them: those of the whole plan, or of
+        what is `missing`."""
         provider = load_provider(config.llm) if plan.needs_llm else None
-        directory.forget_settings(unused_settings(directory))
-        config = with_dtype(config, plan, directory.settings)
-        directory.check_settings(result_settings(config, plan, provider, records), CALLED)
-        directory.write_options(options_of(config))
+        if missing is None:
+            directory.forget_settings(unused_settings(directory))
+        config = with_dtype(config, missing or plan, directory.settings)
+        settings = result_settings(config, missing or plan, provider, records)
+        directory.check_settings(settings, CALLED)
         return cls(config, directory, plan, provider, records["count"], reporter)
 
     @functools.cached_property
@@ -376,7 +379,8 @@ class _Work:
         self.reporter.phase("scoring", directory)
         for part in directory.damaged(deep=True):  # also what no metric of this run reads
             raise part
-        facts = signature_facts(directory.settings)
+        with damage_as_error(directory.name):
+            facts = signature_facts(directory.settings)
         try:
             scores = score_run(directory, self.plan.metrics, facts, self.config.seed)
         except DamagedPart:
@@ -411,10 +415,6 @@ class _Work:
         directory.check_settings(
             {**fixed_settings(directory.settings), "additive": {"metrics": list(scored)}}, CALLED
         )
-        own = [name for name in scored if not catalogue().has(name)]
-        files = [file for file in self.config.metric_files if any(map(catalogue([file]).has, own))]
-        config = dataclasses.replace(self.config, metrics=scored, metric_files=tuple(files))
-        directory.write_options(options_of(config))
 
     def _run_stages(self, todo: list[ChunkTodo], models: ModelPool) -> None:
         progress = self.reporter.progress
@@ -459,7 +459,8 @@ class _Work:
         }
 
     def _notices(self) -> Iterator[str]:
-        if "nli" in self.plan.roles and self.config.encoders.nli == "embedded":
+        nli = self.directory.settings["additive"].get("nli", {})
+        if "nli" in self.plan.roles and nli.get("name") == "embedded":
             yield SMALL_JUDGE
         if any(planned.task is VERIFY for planned in self.plan.tasks):
             rows, p = self.directory.scan("support"), pl.col("probability")

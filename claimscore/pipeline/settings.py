@@ -1,25 +1,17 @@
-"""The content of `run.toml`: the settings that determine results, and the last call's options.
+"""The content of `run.toml`: the settings that determine results; and the steps of a run.
 
-The settings are compared when a run is taken up again; the options only say how it was
-called, so that `score` and `report` need no more than the folder. No secret is in either.
+The settings are compared when a run is taken up again. A run directory may come from a stranger:
+of what stands in it, `as_made` takes over what names no server, file, model or code.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 from claimscore import __version__
-from claimscore.config import (
-    LLM_VERIFIER,
-    TASK_NAMES,
-    DType,
-    EncoderConfig,
-    LLMConfig,
-    RunConfig,
-)
+from claimscore.config import LLM_VERIFIER, TASK_NAMES, DType, EncoderConfig, RunConfig
 from claimscore.metrics.support import THRESHOLD, threshold_of
 from claimscore.pipeline.encoders import ROLES, Models, load_model
 from claimscore.pipeline.encoders.arithmetic import resolve_auto
@@ -33,9 +25,6 @@ from claimscore.pipeline.tasks.verify import VERIFY
 from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON
-
-_PATHS = ("out", "prompts_dir", "cache_dir")
-
 
 #: What users call the settings that can differ.
 CALLED = {
@@ -252,43 +241,23 @@ def input_name(given: Any) -> str:
     return given if isinstance(given, str) else "rows in memory"
 
 
-def options_of(config: RunConfig) -> JSON:
-    """The call as a table for `run.toml`: plain values, what is None left out."""
-    values = dataclasses.asdict(dataclasses.replace(config, input=input_name(config.input)))
-    for name in _PATHS:
-        values[name] = str(values[name]) if values[name] is not None else None
-    if config.prompts_dir is not None:
-        values["prompts_dir"] = str(config.prompts_dir.resolve())
-    values["prompts"] = {
-        task: str(Path(named).resolve()) if named.endswith(".toml") else named
-        for task, named in config.prompts.items()
-    }
-    values["metric_files"] = [str(file.resolve()) for file in config.metric_files]
-    for name in ("out", "retry_failed", "engine", "address"):
-        del values[name]
-    for name in ("params", "headers"):
-        del values["llm"][name]
-    table = _without_none(values)
-    if config.llm.params:  # null is a value here
-        table["llm"]["params"] = dict(config.llm.params)
-    if config.llm.headers:
-        table["llm"]["headers"] = dict(config.llm.headers)
-    return table
+def as_made(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
+    """The call with those fields `OF_THE_RUN` that the folder's settings have.
+
+    All else of the call is the user's own: models, servers, headers, prompts, files.
+    """
+    additive = settings["additive"]
+    stored = {**settings, **additive.get("texts", {}), **additive.get("support", {})}
+    names = ("seed", "chunk_records", "granularity", "units", "window_tokens")
+    return dataclasses.replace(config, **{name: stored[name] for name in names if name in stored})
 
 
-def config_from(options: Mapping[str, Any], out: Path | str) -> RunConfig:
-    """The call again, from `options_of`."""
-    values = {"metrics": (), **options}
-    if not Path(values.get("prompts_dir", "")).is_dir():
-        values.pop("prompts_dir", None)  # what was asked with its prompts may be finished
-    values["llm"] = LLMConfig(**values["llm"])
-    values["encoders"] = EncoderConfig(**values["encoders"])
-    return RunConfig(out=out, **values)
-
-
-def _without_none(table: Mapping[str, Any]) -> JSON:
-    return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
-        for key, value in table.items()
-        if value is not None
-    }
+def stored_plan(plan: Plan, name: str, earlier: Mapping[str, Any] | None = None) -> JSON:
+    """What a run of the input of that name is to do, for `status`: the sides of each task, the
+    steps of models; with those of an `earlier` plan that it goes on beside."""
+    tasks = {planned.task.name: list(planned.sides) for planned in plan.tasks}
+    passes = [planned.step for planned in plan.passes]
+    for task, sides in (earlier or {}).get("tasks", {}).items():
+        tasks[task] = [*dict.fromkeys((*tasks.get(task, ()), *sides))]
+    passes = [*dict.fromkeys((*passes, *(earlier or {}).get("passes", ())))]
+    return {"input": name, "tasks": tasks, "passes": passes}

@@ -11,10 +11,8 @@ from typing import Any
 import polars as pl
 
 from claimscore.errors import ConfigError
-from claimscore.pipeline.chunks import ChunkTodo, find_todo
-from claimscore.pipeline.plan import make_plan
+from claimscore.pipeline.chunks import sides_done
 from claimscore.pipeline.scoring import count_claim_checks
-from claimscore.pipeline.settings import config_from
 from claimscore.pipeline.spending import run_spent
 from claimscore.runs import RunDirectory, damage_as_error, retry_if_compacted
 from claimscore.types import JSON
@@ -41,16 +39,19 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
     }
     if not directory.manifest.has(0, "records"):
         return {**begun, "records": None, "failures": [], "complete": False}
-    # What is left does not depend on prompts, whose files may be gone by now.
-    config = dataclasses.replace(config_from(directory.options(), out), prompts={})
-    records = directory.settings["records"]["count"]
-    n_chunks = directory.n_chunks
-    plan = make_plan(config, directory.read("records", 0).columns)
-    todo = find_todo(plan, directory, n_chunks, retry_failed=False)
-    size = directory.settings["chunk_records"]
+    settings, plan, n_chunks = directory.settings, directory.plan(), directory.n_chunks
+    records, size = settings["records"]["count"], settings["chunk_records"]
+    llm, models = set(), set()
+    for chunk in range(n_chunks):
+        steps = directory.manifest.steps(chunk)
+        if any(set(sides) - sides_done(task, steps) for task, sides in plan["tasks"].items()):
+            llm.add(chunk)
+        if not steps.issuperset(plan["passes"]):
+            models.add(chunk)
+    todo = llm | models
 
-    def records_in(items: Iterable[ChunkTodo]) -> int:
-        return sum(min(size, records - size * item.chunk) for item in items)
+    def records_in(chunks: Iterable[int]) -> int:
+        return sum(min(size, records - size * chunk) for chunk in chunks)
 
     complete = not todo and directory.storage.exists("scores.parquet")
     return {
@@ -59,11 +60,11 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
         "chunks": {"total": n_chunks, "done": n_chunks - len(todo), "left": len(todo)},
         "records_left": {
             "all": records_in(todo),
-            "llm": records_in(item for item in todo if item.tasks),
-            "models": records_in(item for item in todo if item.passes),
+            "llm": records_in(llm),
+            "models": records_in(models),
         },
-        "llm_chunks_left": sum(bool(item.tasks) for item in todo),
-        "model_chunks_left": sum(bool(item.passes) for item in todo),
+        "llm_chunks_left": len(llm),
+        "model_chunks_left": len(models),
         "rows": directory.manifest.counts(),
         "failures": directory.failures_by_kind(),
         "claim_checks": count_claim_checks(directory),

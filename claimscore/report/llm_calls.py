@@ -19,16 +19,15 @@ from claimscore.cache.key import request_key
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ClaimscoreError, ParseError
-from claimscore.pipeline.llm.budget.pricing import PICO, Price, find_price
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.question import Answer, token_steps
 from claimscore.pipeline.llm_stage import PromptRequest, PromptRequests
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import WINDOW_TOKENS, TaskInput, Unit, side_texts
-from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
+from claimscore.prompts import Prompt, available_versions, load_prompt
 from claimscore.report.report_tables import DetailChunk, LLMCall
 from claimscore.runs import RunDirectory
-from claimscore.types import Completion, Message, Request, Usage
+from claimscore.types import Message, Request
 
 NOT_IN_CACHE = "The answer is not in the cache on this machine."
 NOT_RENDERED = (
@@ -39,16 +38,12 @@ NOT_RENDERED = (
 class RunLLMCalls:
     """Looks up the calls of a run.
 
-    `settings` and `options` are those of its directory, `cache` has its answers (None where there
-    is no cache), `price` is that of its model.
+    `settings` are those of its directory, `cache` has its answers (None where there is no cache),
+    `prompts` are those that it asked with, by task.
     """
 
     def __init__(
-        self,
-        settings: Mapping[str, Any],
-        options: Mapping[str, Any],
-        cache: Cache | None,
-        price: Price | None,
+        self, settings: Mapping[str, Any], cache: Cache | None, prompts: Mapping[str, Prompt]
     ) -> None:
         additive = settings["additive"]
         llm = additive["llm"]  # the names of the provider that was asked: nothing is sent
@@ -61,15 +56,12 @@ class RunLLMCalls:
         self._provider = cast("Provider", named)
         self._granularity = additive.get("texts", {}).get("granularity", "sentence")
         self._window = additive.get("support", {}).get("window_tokens", WINDOW_TOKENS)
-        self._prompts = dict(_prompts(additive.get("prompts", {}), options))
-        self._max_samples = LLMConfig(**options["llm"]).max_samples
+        self._prompts = prompts
+        self._max_samples = LLMConfig().max_samples
         self._cache = cache
-        # The price is of the run's model; where a prompt names another, its cost is not known.
-        others = any("model" in said for said in additive.get("prompts", {}).values())
-        self._price = None if others else price
 
     def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
-        """For each key the conversation, the answer and its cost, as far as they are there."""
+        """For each key the conversation and the answer, as far as they are there."""
         messages = self._messages(chunk, keys)
         stored = self._cache.get_many(sorted(keys)) if self._cache is not None else {}
         found = {}
@@ -80,20 +72,8 @@ class RunLLMCalls:
                 "" if key in messages else NOT_RENDERED,
                 answer,
                 "" if answer is not None else NOT_IN_CACHE,
-                self._usd(answer),
             )
         return found
-
-    def _usd(self, answer: Completion | None) -> float | None:
-        if answer is None or self._price is None:
-            return None
-        usage: Usage = answer.usage
-        if not self._price.cost(1, 1):
-            return 0.0
-        if usage.prompt_tokens is None or usage.completion_tokens is None:
-            return None
-        tokens = (usage.prompt_tokens, usage.completion_tokens, usage.cached_prompt_tokens or 0)
-        return self._price.cost(*tokens) / PICO
 
     def _messages(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, tuple[Message, ...]]:
         """The conversations of the keys. Most are found among first samples of the questions as
@@ -153,24 +133,30 @@ class RunLLMCalls:
 
 
 @contextlib.contextmanager
-def open_llm_calls(directory: RunDirectory) -> Iterator[RunLLMCalls | None]:
+def open_llm_calls(
+    directory: RunDirectory,
+    cache_dir: Path | None,
+    prompts: Mapping[str, str],
+    prompts_dir: Path | None,
+) -> Iterator[RunLLMCalls | None]:
     """Where prompts and answers of a run are looked up; None for one that asked no language model.
 
-    A cache that is not there is not made, and one that cannot be opened is as if it were not.
+    A cache that is not there is not made, and one that cannot be opened is as if it were not. The
+    run directory names no file: `prompts` and `prompts_dir` are the user's.
     """
     settings = directory.settings
     if "llm" not in settings["additive"]:
         yield None
         return
-    options = directory.options()
-    folder = Path(options["cache_dir"]) if "cache_dir" in options else user_cache_dir()
+    folder = cache_dir or user_cache_dir()
+    asked = dict(_prompts(settings["additive"].get("prompts", {}), prompts, prompts_dir))
     with contextlib.ExitStack() as stack:
         cache = None
         if DiskCache.is_in(folder):
             with contextlib.suppress(ClaimscoreError):
                 cache = DiskCache(folder)
                 stack.callback(cache.close)
-        yield RunLLMCalls(settings, options, cache, find_price(LLMConfig(**options["llm"])))
+        yield RunLLMCalls(settings, cache, asked)
 
 
 def _match(
@@ -183,15 +169,12 @@ def _match(
 
 
 def _prompts(
-    stored: Mapping[str, Mapping[str, str]], options: Mapping[str, Any]
+    stored: Mapping[str, Mapping[str, str]], named: Mapping[str, str], prompts_dir: Path | None
 ) -> Iterator[tuple[str, Prompt]]:
     """The prompts of the run as they are now; those that cannot be read are left out."""
-    folder = options.get("prompts_dir")
-    for task, said in stored.items():
-        chosen = options.get("prompts", {}).get(task, said.get("version", DEFAULT_VERSION))
-        try:
-            prompt = load_prompt(task, chosen, Path(folder) if folder else None)
-        except ClaimscoreError:
-            continue
-        if task in TASKS:
-            yield task, prompt
+    for task in TASKS.keys() & stored.keys():
+        version = stored[task].get("version", "")
+        chosen = named.get(task, version)
+        if task in named or version in available_versions(task, prompts_dir):
+            with contextlib.suppress(ClaimscoreError):
+                yield task, load_prompt(task, chosen, prompts_dir)

@@ -422,5 +422,4 @@ def _conversation(call: LLMCall, index: RecordIndex) -> JSON:
         "answer": call.answer.text[:MAX_PROMPT_CHARS],
         "finish": call.answer.finish_reason,
         "usage": [usage.prompt_tokens, usage.completion_tokens, usage.cached_prompt_tokens],
-        "usd": call.usd,
     }

@@ -58,17 +58,15 @@ class DetailChunk(NamedTuple):
 
 
 class LLMCall(NamedTuple):
-    """The call behind a request key: the conversation as it was sent, the answer, its cost.
+    """The call behind a request key: the conversation as it was sent, and the answer.
 
     None where it is not known any more; `why_no_messages` and `why_no_answer` tell the reader.
-    `usd` is None too where the price is not known.
     """
 
     messages: tuple[Message, ...] | None = None
     why_no_messages: str = ""
     answer: Completion | None = None
     why_no_answer: str = ""
-    usd: float | None = None
 
 
 class LLMCalls(Protocol):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -36,8 +37,16 @@ _MODELS = {
 
 
 @retry_if_compacted
-def write_run_report(out: Path | str) -> Path | str:
+def write_run_report(
+    out: Path | str,
+    cache_dir: Path | None = None,
+    prompts: Mapping[str, str] = MappingProxyType({}),
+    prompts_dir: Path | None = None,
+) -> Path | str:
     """Write `report.html` into a run directory and return its path or address.
+
+    Answers come from the cache in `cache_dir` (the user's own where None). Prompts that are not
+    claimscore's are shown where `prompts` (by task a version or a file) or `prompts_dir` have them.
 
     Raises `ConfigError` where `out` is no run directory or its run has no scores yet.
     """
@@ -47,7 +56,7 @@ def write_run_report(out: Path | str) -> Path | str:
     directory.check_scores()
     with (
         damage_as_error(out),
-        open_llm_calls(directory) as llm_calls,
+        open_llm_calls(directory, cache_dir, prompts, prompts_dir) as llm_calls,
         directory.storage.writing("report.html") as path,
     ):
         write_report(_tables(directory, directory.summary(), llm_calls), path)

@@ -4,7 +4,7 @@
     DIR/records/part-000000.parquet            one part a chunk of records
     DIR/<table>/part-000000-<step>.parquet     one part a chunk and step that writes the table
     DIR/.state/manifest.log                    the finished steps of chunks, a line an entry; synced
-    DIR/.state/options.json                    the options of the call
+    DIR/.state/plan.json                       the steps that a finished run has, for `status`
     DIR/.lock                                  held by the one process that writes
 
 Parts of many finished chunks are compacted into larger files, so the number of files stays small
@@ -32,6 +32,7 @@ from claimscore.runs.compaction import Compactor
 from claimscore.runs.damage import ADVICE
 from claimscore.runs.manifest import Manifest
 from claimscore.runs.parts import (
+    MOST_CHUNKS,
     ChunkFiles,
     DamagedPart,
     PartFiles,
@@ -55,7 +56,7 @@ from claimscore.runs.workspace import NOTE, Workspace
 from claimscore.storage import Storage
 from claimscore.tables import TABLES
 
-_OPTIONS = f"{STATE}/options.json"
+_PLAN = f"{STATE}/plan.json"
 
 #: How often a reader looks at a folder in which files seem to be damaged.
 _LOOKS = 3
@@ -91,6 +92,7 @@ class RunDirectory:
         damaged.
         """
         directory = cls(where)
+        directory.workspace.refuse_links()
         if read_settings(directory.storage) is None:
             raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
         manifest = directory._load()
@@ -197,7 +199,10 @@ class RunDirectory:
     def n_chunks(self) -> int:
         """The number of chunks that the run's records make, by the settings."""
         settings = self.settings
-        return -(-int(settings["records"]["count"]) // int(settings["chunk_records"]))
+        count, size = settings["records"].get("count"), settings.get("chunk_records")
+        if isinstance(count, int) and isinstance(size, int) and 0 <= count <= size * MOST_CHUNKS:
+            return -(-count // size) if count else 0
+        raise unusable(self.storage, "not what was written")
 
     def check_settings(
         self, settings: Mapping[str, object], called: Mapping[str, str] = MappingProxyType({})
@@ -221,18 +226,17 @@ class RunDirectory:
         if remaining != stored:
             write_settings(self.storage, remaining)
 
-    def options(self) -> dict[str, Any]:
-        """The options that `write_options` stored. `ConfigError` where there are none, or they are
-        damaged."""
-        options = self._json(_OPTIONS)
-        if options is None:
-            raise ConfigError(f"{self.storage.address(_OPTIONS)}: missing; {ADVICE}")
-        return options
+    def plan(self) -> dict[str, Any]:
+        """What `write_plan` stored. `ConfigError` where there is nothing, or it is damaged."""
+        plan = self._json(_PLAN)
+        if plan is None:
+            raise ConfigError(f"{self.storage.address(_PLAN)}: missing; {ADVICE}")
+        return plan
 
-    def write_options(self, options: Mapping[str, object]) -> None:
-        """Store the options of the call, for commands that continue it."""
+    def write_plan(self, plan: Mapping[str, object]) -> None:
+        """Store what the run is to do, for commands that only look."""
         self._for_writing()
-        self.storage.write(_OPTIONS, (json.dumps(options, indent=2) + "\n").encode())
+        self.storage.write(_PLAN, (json.dumps(plan, indent=2) + "\n").encode())
 
     def _json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file; None where there is no file."""

@@ -24,7 +24,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 from claimscore.errors import StoppedEarly
 from claimscore.runs.manifest_log import ManifestLog
-from claimscore.runs.parts import Checksum, PartLocation, PartSet, RowRange, spans
+from claimscore.runs.parts import (
+    MOST_CHUNKS,
+    PART_TABLES,
+    STEP_NAME,
+    Checksum,
+    PartLocation,
+    PartSet,
+    RowRange,
+    spans,
+)
 
 
 class Invalidation(NamedTuple):
@@ -68,7 +77,7 @@ class Manifest:
                         self._apply(_entry(line))
                     else:
                         self.damaged.append(f"{name}: missing or cut off")
-                except (ValueError, KeyError, TypeError, AttributeError):
+                except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                     self.damaged.append(f"{name}, line {number}: damaged")
 
     def open_for_writing(self) -> None:
@@ -297,9 +306,16 @@ def _entry(line: bytes) -> Entry:
     crc, _, body = line.rstrip(b"\n").partition(b" ")
     if int(crc, 16) != zlib.crc32(body):
         raise ValueError("not what was written")
-    found = json.loads(body)
-    if "rows" not in found:
-        return Invalidation(found["step"], *found["chunks"])
-    first, end, generation = found["chunks"]
-    sums = {table: Checksum(*numbers) for table, numbers in found["checksums"].items()}
-    return PartSet.of(found["step"], first, end, generation, found["rows"], sums)
+    value = json.loads(body)
+    step, (first, end, *generation) = value["step"], value["chunks"]
+    if not (STEP_NAME.fullmatch(step) and 0 <= first < end <= MOST_CHUNKS):
+        raise ValueError("no step of a run")
+    if not generation:
+        return Invalidation(step, first, end)
+    rows, sums = value["rows"], value["checksums"]
+    if not PART_TABLES >= rows.keys() >= sums.keys():
+        raise ValueError("no table of a run")
+    if any(len(counts) != end - first or min(counts) < 0 for counts in rows.values()):
+        raise ValueError("not the rows of these chunks")
+    checksums = {table: Checksum(*numbers) for table, numbers in sums.items()}
+    return PartSet.of(step, first, end, int(generation[0]), rows, checksums)

@@ -14,6 +14,7 @@ import concurrent.futures
 import dataclasses
 import io
 import itertools
+import re
 import zlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,16 @@ T = TypeVar("T")
 
 #: Tables that one step alone writes: their parts do not name it.
 SINGLE_STEP_TABLES = frozenset({"records"})
+
+#: All tables of parts: `records` and `columns` have the columns of the user's input.
+PART_TABLES = frozenset({*TABLES, "records", "columns"})
+
+#: What a step may be called, and the name of the file of a part in its table's folder.
+STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_FILE_NAME = re.compile(rf"part-\d{{6,}}(-\d{{6,}}\.\d+)?(-{STEP_NAME.pattern})?\.parquet")
+
+#: No run has more chunks than this: a billion records in chunks of 64.
+MOST_CHUNKS = 1 << 24
 
 #: Requests to a store at the same time.
 _AT_ONCE = 16
@@ -248,7 +259,7 @@ class PartFiles:
         self._storage.delete(*(name for name in self.names() if name not in kept))
 
     def names(self) -> Iterator[str]:
-        """The names of all parts that lie there, whether they count or not."""
+        """The names of all files that are called as parts are, whether they count or not."""
         return filter(_is_part, self._storage.sizes())
 
     # Comparing
@@ -425,7 +436,7 @@ def _is_of_one_chunk(part: PartLocation) -> bool:
 
 def _is_part(name: str) -> bool:
     table, _, file = name.partition("/")
-    return bool(table) and file.startswith("part-") and "/" not in file
+    return table in PART_TABLES and _FILE_NAME.fullmatch(file) is not None
 
 
 def _why_not(size: int | None, expected: Checksum | None) -> str:

@@ -46,9 +46,13 @@ def read_settings(storage: Storage) -> dict[str, Any] | None:
         text, _, check = storage.read(RUN_TOML).rpartition(_CHECK)
     except FileNotFoundError:
         return None
-    if check.strip() != b"%08x" % zlib.crc32(text):
-        raise unusable(storage, "not what was written")
-    return tomllib.loads(text.decode())
+    if check.strip() == b"%08x" % zlib.crc32(text):
+        settings = tomllib.loads(text.decode())
+        additive = settings.get(ADDITIVE, {})
+        are_tables = isinstance(additive, dict) and isinstance(settings.get("records", {}), dict)
+        if are_tables and all(isinstance(value, dict | list) for value in additive.values()):
+            return settings
+    raise unusable(storage, "not what was written")
 
 
 def unusable(storage: Storage, why: str) -> ConfigError:
@@ -110,7 +114,7 @@ def agreed(
         )
         raise ConfigError(
             f"{where} was made with other settings: {shown}; "
-            "name another --out, or go back to the old settings"
+            "give the old ones again, or name another --out"
         )
     return value
 

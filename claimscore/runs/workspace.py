@@ -13,6 +13,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -26,9 +27,9 @@ from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.file_lock import is_locked
 from claimscore.runs.lock import LOCK, FolderLock, Lease, current_holder
 from claimscore.runs.manifest_log import LOG_FILE, LOG_FOLDER, FileLog, ManifestLog, ObjectLog
+from claimscore.runs.parts import PART_TABLES
 from claimscore.runs.settings_file import COPY, RUN_TOML, STATE
 from claimscore.storage import Storage, open_storage
-from claimscore.tables import TABLES
 
 if TYPE_CHECKING:
     from claimscore.storage.objects import ObjectStorage
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 #: The names in a run directory; a folder without run.toml that has others is not a run directory.
 _OWN_NAMES = frozenset(
     (
-        *(*TABLES, "records", "columns"),
-        *(RUN_TOML, "events.jsonl", "scores.parquet", "summary.json", "report.html"),
+        *PART_TABLES,
+        *(RUN_TOML, "events.jsonl", "scores.parquet", "scores.csv", "summary.json", "report.html"),
         "state.json",
     )
 )
@@ -69,7 +70,7 @@ class Workspace:
         self._lock: FolderLock | None = None
         self._lease: Lease | None = None
         self._mirror: Mirror | None = None
-        self._is_removed = False
+        self._is_removed = self._had_state = False
         self._path = self.storage.local
         if self._path is not None:
             self.state = self._path / STATE
@@ -99,7 +100,9 @@ class Workspace:
         with os_errors(self._path or self.state):
             if self._path is not None:
                 self._refuse_other_files()
+                self.refuse_links()
                 self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._had_state = self.state.exists()
             self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = FolderLock(self._path or self.state, self.storage.name)
         if self._mirror is None:
@@ -132,6 +135,18 @@ class Workspace:
                 f"{self.storage.name}: a folder with other files ({others[0]}) and no run.toml; "
                 "name a new or an empty folder"
             )
+
+    def refuse_links(self) -> None:
+        """`ConfigError` where one of the run's own files is no plain file: what is written through
+        a symbolic link, or read from a pipe, is not in the run directory."""
+        path = self._path
+        for name in (*sorted(_OWN_NAMES), STATE, LOCK) if path is not None else ():
+            assert path is not None
+            if (odd := _no_plain_file(path / name)) is not None:
+                raise ConfigError(
+                    f"{odd}: a link, a pipe or a device; a run directory has plain files alone: "
+                    "put the file itself there"
+                )
 
     @property
     def machine(self) -> str:
@@ -213,7 +228,8 @@ class Workspace:
                 self._mirror.stop()
                 self.storage.delete(*self.storage.sizes(STATE), _EVENTS, LOCK)
         elif self._path is not None:
-            shutil.rmtree(self.state, ignore_errors=True)
+            if not self._had_state:
+                shutil.rmtree(self.state, ignore_errors=True)
             (self._path / LOCK).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # not empty: it was there before
                 self._path.rmdir()
@@ -230,7 +246,12 @@ class Workspace:
             storage.delete(RUN_TOML)
         elif self._path is not None:
             storage.delete(LOG_FILE)
-            shutil.rmtree(self._path, ignore_errors=True)
+            for name in (*_OWN_NAMES, STATE, LOCK):
+                shutil.rmtree(self._path / name, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    (self._path / name).unlink()
+            with contextlib.suppress(OSError):  # files of others stay
+                self._path.rmdir()
 
     @property
     def is_locked(self) -> bool:
@@ -335,6 +356,17 @@ class Mirror:
             with contextlib.suppress(ClaimscoreError):  # the next write raises it again
                 self.copy()
             wait_s = max(COPY_S, 19 * (time.monotonic() - began))
+
+
+def _no_plain_file(path: Path) -> Path | None:
+    """The path, or one below it, where neither a file nor a folder is; None where there is none."""
+    with os_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        mode = path.lstat().st_mode
+        if not stat.S_ISDIR(mode):
+            return None if stat.S_ISREG(mode) else path
+        with os.scandir(path) as entries:
+            return next(filter(None, (_no_plain_file(Path(entry)) for entry in entries)), None)
+    return None
 
 
 def _read(path: Path) -> bytes | None:

@@ -53,7 +53,7 @@ def test_only_what_a_later_call_lacks_is_asked(tmp_path: Path) -> None:
     with FakeServer(answer=judging_answer) as server:
         assert claimscore("run", records, "--out", out, *first, *options(server)) == 0
         assert set(table(out, "llm_answers").filter(task="questions")["side"]) == {"summary"}
-        assert claimscore("score", out, "--metrics", "qa", "--quiet") == 0
+        assert claimscore("score", out, "--metrics", "qa", *options(server)) == 0
         asked = server.n_requests
         assert claimscore("score", out, "--metrics", more, "--quiet") == 0
         assert server.n_requests == asked

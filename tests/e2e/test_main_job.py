@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -273,11 +274,11 @@ class TestRefused:
 
 def test_settings_from_a_file(tmp_path: Path, capsys: Any) -> None:
     config = tmp_path / "claimscore.toml"
-    config.write_text('metrics = ["ds"]\ngranularity = "summary"\nmax-concurrency = 3\n')
+    config.write_text('metrics = ["ds"]\ntasks = ["decompose"]\ngranularity = "summary"\n')
     run = ("run", EXAMPLES, "--config", config, "--quiet")
     assert claimscore(*run, "--out", tmp_path / "run") == 0
-    options = json.loads((tmp_path / "run" / ".state" / "options.json").read_text())
-    assert (options["granularity"], options["llm"]["max_concurrency"]) == ("summary", 3)
+    settings = tomllib.loads((tmp_path / "run" / "run.toml").read_text())
+    assert settings["additive"]["texts"]["granularity"] == "summary"
     for wrong, message in (
         ("granluarity = 1", "granluarity"),
         ("seed = 1.5", "seed must be of type int"),
@@ -321,6 +322,6 @@ def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys
         capsys.readouterr()
         assert claimscore("status", out) == claimscore("score", out, "--metrics", "ds") == 0
         assert "no LLM and no model is asked" in capsys.readouterr().err
-        assert claimscore("score", half, "--metrics", "ds") == 2
-        assert "mine" in capsys.readouterr().err
+        assert claimscore("score", half, "--metrics", "caspr") == 2
+        assert '--prompt decompose: was "mine", now "v1"' in capsys.readouterr().err
     assert (out / "run.toml").read_text() == asked

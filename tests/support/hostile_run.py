@@ -27,7 +27,7 @@ class SameCall:
     def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
         answer = Completion(self.string, self.string, self.string, Usage(7, 3))
         messages = (Message("system", self.string), Message("user", self.string))
-        return {key: LLMCall(messages, "", answer, "", 0.5) for key in keys}
+        return {key: LLMCall(messages, "", answer, "") for key in keys}
 
 
 def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:

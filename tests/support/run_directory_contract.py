@@ -336,19 +336,19 @@ class RunDirectoryContract:
         assert table.equals(SCORES.empty())
 
     def test_small_files_are_read_back(self, run: RunDirectory) -> None:
-        with pytest.raises(ConfigError, match=r"options\.json: missing"):
-            run.options()
-        run.write_options({"metrics": ["caspr"], "out": None})
+        with pytest.raises(ConfigError, match=r"plan\.json: missing"):
+            run.plan()
+        run.write_plan({"tasks": {"verify": ["a"]}, "out": None})
         assert run.summary() == {}
         run.write_summary({"mean": {"caspr": 0.25}, "n": 3})
         with pytest.raises(ValueError, match="not JSON compliant"):
             run.write_summary({"mean": float("nan")})
         for view in views(run):
             assert view.settings == {"seed": 0}
-            assert view.options() == {"metrics": ["caspr"], "out": None}
+            assert view.plan() == {"tasks": {"verify": ["a"]}, "out": None}
             assert view.summary() == {"mean": {"caspr": 0.25}, "n": 3}
-        for name, read in (("options.json", run.options), ("summary.json", run.summary)):
-            path = f".state/{name}" if name == "options.json" else name
+        for name, read in (("plan.json", run.plan), ("summary.json", run.summary)):
+            path = f".state/{name}" if name == "plan.json" else name
             run.storage.write(path, b"{")
             with pytest.raises(ConfigError, match=rf"{name}: damaged"):
                 read()

@@ -120,7 +120,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"evaluation.compare", "evaluation.human_claims", "evaluation.nli_benchmark", "metrics"}
     | {"evaluation.summac_grid", "evaluation.support_benchmark"}
     | {"evaluation.correlations", "report.evaluation_page"},
-    "cli": {"__init__", "errors", "commands", "config"},
+    "cli": {"__init__", "errors", "commands", "config", "console"},
 }
 
 #: Packages that only one place may import.

@@ -1,4 +1,4 @@
-/* Where an answer comes from: prompt, answer, model, cost and request key. */
+/* Where an answer comes from: prompt, answer, model and request key. */
 import { button, byId, copyButton, el, tableOf, whole } from "./dom.js";
 import { takeAway } from "./download.js";
 import { page } from "./selection.js";
@@ -8,7 +8,6 @@ document.body.append(dialog);
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 
 const placeOf = ({ side, place }) => [side, place].filter((part) => part !== null && part !== undefined).join(" ");
-const money = (usd) => (usd === null || usd === undefined ? "price not known" : usd === 0 ? "nothing" : "$" + (usd < 0.01 ? usd.toPrecision(3) : usd.toFixed(4)));
 
 function tokensOf({ usage }) {
   if (!usage) return null;
@@ -38,8 +37,7 @@ function showCall(record, at) {
   const facts = [
     ["Task", call.task], ["Text", placeOf(call)],
     ["Prompt", call.prompt + "=" + call.version + "@" + call.digest], ["Model", call.model],
-    ["Tokens", tokensOf(call)],
-    ["Cost", call.answer === undefined ? null : money(call.usd)], ["Ended", call.finish ?? null],
+    ["Tokens", tokensOf(call)], ["Ended", call.finish ?? null],
   ].filter(([, value]) => value !== null && value !== "");
   const key = el("code", { class: "key" }, call.key);
   const copy = copyButton(key, "Copy the request key");
@@ -62,11 +60,11 @@ export function callsOf(record) {
   const name = "Requests of " + page.data.ids[page.current];
   const line = (call, at) => el("tr", {}, el("th", { scope: "row" }, call.task), el("td", { dir: "auto" }, placeOf(call)),
     el("td", {}, call.version), el("td", { dir: "auto" }, call.model), el("td", { class: "num" }, call.usage ? call.usage.slice(0, 2).map((n) => (n === null ? "–" : whole(n))).join(" / ") : "–"),
-    el("td", { class: "num" }, call.answer === undefined ? "–" : money(call.usd)), el("td", {}, callButton(record, at, "Show")));
-  const head = ["Task", "Text", "Prompt", "Model", "Tokens in / out#", "Cost#", "Prompt and answer"];
+    el("td", {}, callButton(record, at, "Show")));
+  const head = ["Task", "Text", "Prompt", "Model", "Tokens in / out#", "Prompt and answer"];
   return el("details", { class: "panel" }, el("summary", {}, "What the model was asked (" + whole(record.calls.length) + (record.calls.length === 1 ? " request)" : " requests)")),
     record.calls_left_out ? el("p", { class: "note" }, "This file holds as much as it may; prompts and answers of this record are in the run directory and in the cache.") : null,
     tableOf(name, "plain asked-table", head, record.calls.map(line)),
-    takeAway(name, { rows: () => [["task", "side", "place", "prompt", "version", "digest", "model", "request_key", "prompt_tokens", "completion_tokens", "usd", "answer"],
-      ...record.calls.map((call) => [call.task, call.side, call.place ?? null, call.prompt, call.version, call.digest, call.model, call.key, call.usage?.[0] ?? null, call.usage?.[1] ?? null, call.usd ?? null, call.answer ?? null])] }));
+    takeAway(name, { rows: () => [["task", "side", "place", "prompt", "version", "digest", "model", "request_key", "prompt_tokens", "completion_tokens", "answer"],
+      ...record.calls.map((call) => [call.task, call.side, call.place ?? null, call.prompt, call.version, call.digest, call.model, call.key, call.usage?.[0] ?? null, call.usage?.[1] ?? null, call.answer ?? null])] }));
 }

@@ -209,5 +209,5 @@ def test_a_folder_takes_one_verifier(tmp_path: Path, cli: Command) -> None:
         found = cli(*call_of(tmp_path, server, "--window-tokens", "500"))
         assert "--window-tokens" in found.err
         n_asked = len(server.bodies)
-        cli("score", tmp_path / "run", "--metrics", "source-coverage")
+        cli("score", tmp_path / "run", "--metrics", "source-coverage", "--verifier", "llm")
         assert len(server.bodies) == n_asked, "verdicts that are there are read"

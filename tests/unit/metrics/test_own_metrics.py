@@ -1,4 +1,4 @@
-"""`--metric-file` from end to end: run, estimate, score, status, report, from the folder alone."""
+"""`--metric-file` from end to end: run, score, status, report."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
 def test_it_is_scored_beside_ours_and_found_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Named once; later calls, from another folder, need the run directory only."""
+    """What computes scores names the file each time; looking needs the run directory only."""
     run = tmp_path / "run"
     first = call(capsys, "run", RECORDS, "--out", run, "--metrics", "ds,more-words",
                  "--metric-file", "own.py")  # fmt: skip
     assert list(first["metrics"]) == ["ds", "more-words"]
     assert first["last_call"]["requests"] == 0
     monkeypatch.chdir("/")
-    found = call(capsys, "score", run, "--metrics", "claim-balance")
+    own = ("--metric-file", tmp_path / "own.py")
+    found = call(capsys, "score", run, "--metrics", "claim-balance", *own)
     assert found["last_call"]["requests"] == 48
     assert found["metrics"]["claim-balance"]["range"] == [0.0, 1.0]
     assert found["metrics"]["more-words"]["range"] == [None, None]
@@ -51,21 +52,20 @@ def test_it_is_scored_beside_ours_and_found_again(
     expected = [len(r["summary_a"].split()) - len(r["summary_b"].split()) for r in lines]
     assert words["value"].to_list() == expected
     assert words["signature"].str.contains(r"^more-words\|v1\|file:[0-9a-f]{12}$").all()
-    again = call(capsys, "run", RECORDS, "--out", run, "--metrics", "ds")
+    again = call(capsys, "run", RECORDS, "--out", run, "--metrics", "ds", *own)
     assert list(again["metrics"]) == ["ds", "more-words", "claim-balance"]
     assert again["last_call"]["requests"] == 0
 
 
-def test_a_file_that_has_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """`status`, `run` and `score` say so, the report is written all the same, and the file's new
-    place helps."""
+def test_a_file_that_is_not_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`run` and `score` say so; what only looks needs no file."""
     call(capsys, "run", RECORDS, "--out", "run", "--metrics", "more-words", "--metric-file",
          "own.py")  # fmt: skip
     (tmp_path / "own.py").rename(tmp_path / "moved.py")
-    gone = f"metric file {tmp_path / 'own.py'}: there is no such file"
-    again = ("run", RECORDS, "--out", "run", "--metrics", "ds")
-    for arguments in (("status", "run"), ("score", "run", "--metrics", "ds"), again):
-        assert gone in call(capsys, *arguments)
+    gone = "run has scores of the metric more-words, which is in a file of your own: name it with"
+    for arguments in (("score", "run"), ("run", RECORDS, "--out", "run")):
+        assert f"{gone} --metric-file" in call(capsys, *arguments, "--metrics", "ds")
+    assert call(capsys, "status", "run")["complete"]
     assert main(["report", "run"]) == 0
     assert "Words of summary_a less those of summary_b" in Path("run/report.html").read_text()
     capsys.readouterr()
@@ -116,9 +116,10 @@ def test_a_metric_that_cannot_score_is_none_of_the_run(
     broken = OWN.read_text().replace("len(a.split())", "len(a.splat())")
     broken = broken.replace("more-words", "worst").replace("claim-balance", "other-balance")
     (tmp_path / "worst.py").write_text(broken)
-    new = ("--metrics", "worst", "--metric-file", "worst.py")
+    files = ("--metric-file", "own.py")
+    new = ("--metrics", "worst", "--metric-file", "worst.py", *files)
     assert "AttributeError" in call(capsys, "run", RECORDS, "--out", "run", *new)
-    found = call(capsys, "run", RECORDS, "--out", "run", "--metrics", "ds")
+    found = call(capsys, "run", RECORDS, "--out", "run", "--metrics", "ds", *files)
     assert list(found["metrics"]) == (["ds", "claim-balance"] if before else ["ds"])
     assert call(capsys, "status", "run")["complete"]
     (tmp_path / "worst.py").write_text(broken.replace("splat", "split"))

@@ -85,7 +85,7 @@ def test_a_run_that_can_ask_nothing_is_refused_before_models_are_loaded(
     with pytest.raises(ConfigError, match=says):
         run(asking)
     with pytest.raises(ConfigError, match=says):
-        score(f"{config.out}-ds", ("caspr",))
+        score(dataclasses.replace(asking, out=f"{config.out}-ds"))
 
 
 def test_another_input_for_the_same_folder_is_named_first(

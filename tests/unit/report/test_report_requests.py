@@ -1,4 +1,4 @@
-"""What stands behind a row: the prompt as it was sent, the answer, its cost."""
+"""What stands behind a row: the prompt as it was sent, and the answer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from claimscore.cache.base import MemoryCache
-from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.config import RunConfig
 from claimscore.metrics import METRICS
-from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.pipeline.run import run
 from claimscore.prompts import load_prompt
 from claimscore.report import DetailChunk
@@ -23,7 +20,7 @@ from claimscore.report.llm_calls import NOT_IN_CACHE, NOT_RENDERED, RunLLMCalls
 from claimscore.report.run_page import PAPERS, bibtex_entries
 from claimscore.report.run_report import write_run_report
 from claimscore.runs import RunDirectory
-from claimscore.types import Completion, OutputSchema, Request, Usage
+from claimscore.types import OutputSchema, Request
 from tests.support.hostile_run import hostile
 from tests.support.rated_tables import write_jsonl
 from tests.support.report_pages import Page, read
@@ -53,8 +50,10 @@ def made_run(folder: Path, **changes: Any) -> Path:
     return folder / "out"
 
 
-def report_of(out: Path) -> Page:
-    return Page(write_run_report(out).read_text(encoding="utf-8"))
+def report_of(out: Path, **prompts: Path) -> Page:
+    named = {task: str(file) for task, file in prompts.items()}
+    page = write_run_report(out, out.parent / "cache", named)
+    return Page(page.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +72,6 @@ def test_a_claim_leads_to_its_prompt_and_answer(out: Path) -> None:
     assert call["user"] == "The rooms are clean and quiet."
     assert json.loads(call["answer"]) == {"claims": side["claims"][:2]}
     assert page.index["heads"][call["head"]][0][0] == "system"
-    assert call["usd"] == 0
     assert {call["task"] for call in one["calls"]} == {"decompose", "paraphrase"}
     assert len(call["key"]) == 64
 
@@ -106,35 +104,22 @@ def test_without_the_cache_the_page_says_so(tmp_path: Path) -> None:
 
 
 def test_a_prompt_that_changed_is_not_shown(tmp_path: Path) -> None:
-    """What is shown is what was sent, or nothing."""
+    """What is shown is what was sent, or nothing; a file of your own is read where it is named."""
     file = tmp_path / "mine.toml"
     text = 'name = "decompose"\nversion = "x"\nuser = "Claims of: $text"\n'
     text += '[output]\nclaims = ["string"]\n'
     file.write_text(text)
     out = made_run(tmp_path, tasks=("decompose",), prompts={"decompose": str(file)})
-    (one, _) = report_of(out).details()
+    (one, _) = report_of(out, decompose=file).details()
     assert one["calls"][0]["user"] == "Claims of: The rooms are clean and quiet."
     file.write_text(text.replace("Claims of", "All claims of"))
-    (one, _) = report_of(out).details()
+    (one, _) = report_of(out, decompose=file).details()
     assert one["calls"][0]["prompt_note"] == NOT_RENDERED
     assert "user" not in one["calls"][0]
     file.unlink()
-    (one, _) = report_of(out).details()
+    (one, _) = report_of(out, decompose=file).details()
     assert one["calls"][0]["prompt_note"] == NOT_RENDERED
-
-
-def test_a_price_makes_a_cost(out: Path) -> None:
-    directory = RunDirectory.reader(out)
-    chunk = DetailChunk(**{name: directory.read(name, 0) for name in DetailChunk._fields})
-    told, untold = chunk.claims["request_key"].unique(maintain_order=True).to_list()[:2]
-    cache = MemoryCache()
-    cache.entries[told] = Entry(Completion("a", "m", "stop", Usage(1_000, 10, 500)))
-    cache.entries[untold] = Entry(Completion("a", "m"))
-    found = RunLLMCalls(
-        directory.settings, directory.options(), cache, Price(1.0, 2.0, 0.5, "us")
-    ).of_chunk(chunk, frozenset((told, untold)))
-    assert found[told].usd == pytest.approx((500 + 250 + 20) / 1e6)
-    assert found[untold].usd is None
+    assert report_of(out).details()[0]["calls"][0]["prompt_note"] == NOT_RENDERED
 
 
 @pytest.mark.parametrize("times", [1, 2, 4])
@@ -157,7 +142,7 @@ def test_a_later_sample_finds_its_prompt(out: Path, times: int) -> None:
     )
     key = request_key(request)
     others = frozenset(chunk.claims["request_key"].to_list())
-    known = RunLLMCalls(directory.settings, directory.options(), None, None)
+    known = RunLLMCalls(directory.settings, None, {"decompose": prompt})
     found = known.of_chunk(chunk, others | {key})
     assert found[key].messages == request.messages
     assert all(exchange.messages for exchange in found.values())

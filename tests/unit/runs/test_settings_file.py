@@ -67,7 +67,7 @@ def test_other_settings_are_refused(
     with pytest.raises(ConfigError) as caught:
         run.check_settings({**SETTINGS, **change})
     assert expected in str(caught.value)
-    assert "name another --out, or go back to the old settings" in str(caught.value)
+    assert "give the old ones again, or name another --out" in str(caught.value)
     assert (run.path / "run.toml").read_bytes() == before
 
 

@@ -255,20 +255,29 @@ class _Content:
         if "reserve" in entry:
             number = int(entry["reserve"])
             self.open[number] = _reserved(
-                int(entry.get("requests", 1)),
-                int(entry["prompt_tokens"]),
-                int(entry["completion_tokens"]),
-                None if entry["pico_usd"] is None else int(entry["pico_usd"]),
+                _amount(entry.get("requests", 1)),
+                _amount(entry["prompt_tokens"]),
+                _amount(entry["completion_tokens"]),
+                None if entry["pico_usd"] is None else _amount(entry["pico_usd"]),
             )
             self.last_number = max(self.last_number, number)
             return
-        self.settle(entry["settle"], Spent(**{name: int(entry.get(name, 0)) for name in _COUNTS}))
+        self.settle(
+            entry["settle"], Spent(**{name: _amount(entry.get(name, 0)) for name in _COUNTS})
+        )
         self.machine = entry.get("machine", self.machine)
 
     def settle(self, numbers: Iterable[int], spent: Spent) -> None:
         for number in numbers:
             del self.open[number]
         self._settled.add(spent)
+
+
+def _amount(value: Any) -> int:
+    """A count or a sum; `ValueError` for one that no run can have, as a negative one."""
+    if not 0 <= value < 1 << 100:
+        raise ValueError(f"no amount: {value}")
+    return int(value)
 
 
 def _settlement(numbers: list[int], spent: Spent, machine: str = "") -> str:

@@ -41,7 +41,7 @@ def test_a_run_from_records_to_scores(tmp_path: Path) -> None:
     """Both variants through the pipeline are the model's numbers; the code's is added later."""
     model = tiny_checkpoint(tmp_path)
     run(config(tmp_path, model, "ls-score"))
-    score(tmp_path / "run", ("ls-score:variant=code",))
+    score(config(tmp_path, model, "ls-score:variant=code"))
     scores = pl.read_parquet(tmp_path / "run" / "scores.parquet")
     found = {(r["id"], r["metric"]): r for r in scores.iter_rows(named=True)}
     loaded = load(EncoderConfig(ls_model=str(model), device="cpu"))

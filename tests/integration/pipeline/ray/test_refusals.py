@@ -63,9 +63,10 @@ def test_scoring_goes_to_the_cluster_that_is_named(
     records.write_text('{"summary_a": "Rooms are clean.", "summary_b": "Rooms are loud."}\n')
     out = tmp_path / "run"
     pipeline_run.run(RunConfig(str(records), out, ("ds",)))
-    pipeline_run.score(out, ("ds",), engine="ray", address="head:6379")
+    call = RunConfig("", out, ("ds",), engine="ray", address="head:6379")
+    pipeline_run.score(call)
     with pytest.raises(StoppedEarly, match="at the cluster"):
-        pipeline_run.score(out, ("caspr",), engine="ray", address="head:6379")
+        pipeline_run.score(dataclasses.replace(call, metrics=("caspr",)))
     assert given == [("head:6379", ["nli"])]
 
 

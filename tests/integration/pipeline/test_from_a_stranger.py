@@ -1,0 +1,267 @@
+"""A run directory is data: one that others have prepared sends, runs, reads and removes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claimscore.runs.manifest_log import LOG_FILE
+from claimscore.runs.settings_file import write_settings
+from claimscore.storage import open_storage
+from tests.fake_server import FakeServer
+from tests.support.command_line import Command
+from tests.support.rated_tables import write_jsonl
+
+POOLS = ["The pool is warm.", "The pool is small.", "The pool is closed."]
+RECORDS = [
+    {"id": str(n), "source": f"{pool} The bar is loud.", "summary": pool, "references": POOLS}
+    for n, pool in enumerate(POOLS)
+]
+
+
+@pytest.fixture
+def out(tmp_path: Path, cli: Command) -> Path:
+    """A finished run that asked nothing."""
+    records = write_jsonl(tmp_path / "in.jsonl", RECORDS)
+    assert cli("run", records, "--out", tmp_path / "run", "--metrics", "rouge-1").status == 0
+    return tmp_path / "run"
+
+
+def again(out: Path, cli: Command, *more: object) -> Any:
+    return cli("run", out.parent / "in.jsonl", "--out", out, "--metrics", "rouge-1", *more)
+
+
+def refused(out: Path, cli: Command, *command: object) -> str:
+    """The one line of a command that is refused."""
+    result = cli(*command or ("status", out))
+    assert result.status == 2, result.err
+    assert result.err.count("\n") == 1
+    return result.err
+
+
+def change_settings(out: Path, **changes: Any) -> None:
+    """Put other settings into run.toml, with the checksum that goes with them."""
+    settings = tomllib.loads((out / "run.toml").read_text())
+    write_settings(open_storage(out), settings | changes)
+
+
+# Addresses, headers, keys
+
+
+def test_score_asks_the_server_of_its_command_line_alone(
+    tmp_path: Path, cli: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings that name another server are shown, with the options that give them."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "aws-mine")
+    records, out = write_jsonl(tmp_path / "in.jsonl", RECORDS), tmp_path / "run"
+    with FakeServer(keep=True) as theirs, FakeServer(keep=True) as mine:
+        server = ("--llm", "openai:m", "--base-url", theirs.base_url, "--max-concurrency", 2)
+        call = ("run", records, "--out", out, "--metrics", "", "--tasks", "decompose", *server)
+        leaking = ("--header", "x-leak=AWS_SECRET_ACCESS_KEY")
+        assert cli(*call, "--max-requests", 1, *leaking).status == 75
+        asked = theirs.n_requests
+        more = ("score", out, "--metrics", "claim-support-share")
+        said = refused(out, cli, *more)
+        assert "--llm: was " in said
+        assert f'--base-url: was "{theirs.base_url}"' in said
+        said = refused(out, cli, *more, "--llm", "openai:m", "--base-url", mine.base_url)
+        assert f'--base-url: was "{theirs.base_url}"' in said
+        assert (theirs.n_requests, mine.n_requests) == (asked, 0)
+        assert cli(*more, *server).status == 0
+        assert theirs.n_requests > asked
+        assert "x-leak" not in theirs.headers[-1]
+
+
+def test_models_are_those_of_the_command_line(out: Path, cli: Command) -> None:
+    """Also where work that is missing needs one: the line names the option."""
+    additive = tomllib.loads((out / "run.toml").read_text())["additive"]
+    with FakeServer() as server:
+        for name in (f"tei:{server.base_url}", "stranger/model", "/srv/their/model"):
+            nli = {"name": name, "dtype": "float32", "revision": "r"}
+            change_settings(out, additive=additive | {"nli": nli})
+            assert cli("score", out, "--metrics", "rouge-2").status == 0
+            result = cli("score", out, "--metrics", "mnli-doc")
+            assert (result.status, result.out) == (2, "")
+            assert f'--nli: was "{name}", now "embedded"' in result.err
+        assert server.n_requests == 0
+
+
+def test_a_setting_of_the_run_is_kept(tmp_path: Path, cli: Command) -> None:
+    """What names no server, model or file: granularity, units and seed need not be said again."""
+    records, out = write_jsonl(tmp_path / "in.jsonl", RECORDS), tmp_path / "run"
+    cut = ("--units", "sentences", "--seed", 7, "--tasks", "decompose")
+    assert cli("run", records, "--out", out, "--metrics", "rouge-1", *cut).status == 0
+    found = cli("score", out, "--metrics", "claim-support-share", "--json").json()
+    assert "|units:sentences|" in found["metrics"]["claim-support-share"]["signature"]
+    assert tomllib.loads((out / "run.toml").read_text())["seed"] == 7
+
+
+# Code, prompts, caches
+
+
+def test_files_that_it_names_are_not_read(
+    out: Path, tmp_path: Path, cli: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by commands that compute, and not by those that look."""
+    ran = tmp_path / "ran"
+    (out / "notes.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    (out / "decompose").mkdir()
+    os.mkfifo(out / "decompose" / "v9.toml")  # reading it would never end
+    plan = json.loads((out / ".state" / "plan.json").read_text())
+    named = {
+        "metric_files": [str(out / "notes.py")],
+        "cache_dir": str(out),
+        "prompts_dir": str(out),
+    }
+    named |= {"prompts": {"decompose": str(out / "decompose" / "v9.toml")}}
+    for name in ("plan.json", "options.json"):
+        (out / ".state" / name).write_text(json.dumps(plan | named))
+    stored = tomllib.loads((out / "run.toml").read_text())["additive"]
+    prompt = {"name": "decompose", "version": "../../run/decompose/v9", "digest": "0"}
+    llm = {"provider": "openai", "namespace": "n", "model": "m"}
+    texts = {"out": str(tmp_path / "moved"), "cache_dir": str(out)}
+    more = {"prompts": {"decompose": prompt}, "llm": llm, "texts": texts}
+    change_settings(out, additive=stored | more)
+    for command in ("status", "report", "label", "score"):
+        more = {"label": ("--n", 1, "--out", tmp_path / "l.csv"), "score": ("--metrics", "rouge-2")}
+        cli(command, out, *more.get(command, ()))
+    assert cli("compare", out, out).status == 0
+    assert not ran.exists()
+    assert not (tmp_path / "moved").exists()
+    assert not list(out.glob("*.db"))
+
+
+def test_its_terminal_codes_are_not_printed(out: Path, cli: Command) -> None:
+    evil = "\x1b]0;title\x07\x1b[31mred\u202e"
+    path = out / "summary.json"
+    summary = json.loads(path.read_text())
+    facts = summary["metrics"]["rouge-1"]
+    facts |= {"verdict": evil, "reasons": {evil: 1}, "worst": [{"id": evil, "value": 0.0}]}
+    summary |= {"metrics": {f"rouge-1{evil}": facts}, "notices": [evil]}
+    path.write_text(json.dumps(summary))
+    change_settings(out, seed=evil)
+    for result in (cli("status", out), cli("score", out, "--metrics", "rouge-2")):
+        assert "red" in result.out + result.err
+        assert not {"\x1b", "\x07", "\u202e"} & {*result.out, *result.err}
+
+
+# Files of others
+
+
+def test_files_of_others_stay(out: Path, cli: Command) -> None:
+    """Only what is called as a part of a table of ours, and does not count, is removed."""
+    kept = ("export/part-00000-abc.snappy.parquet", "export/part-000000-decompose-a.parquet")
+    kept += (
+        "claims/part-of-my-thesis.txt",
+        "claims/part-1.parquet",
+        "claims/more/part-000000.parquet",
+    )
+    for name in (*kept, "claims/part-000000-decompose-a.parquet"):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("mine")
+    assert again(out, cli).status == 0
+    assert [name for name in kept if not (out / name).exists()] == []
+    assert not (out / "claims" / "part-000000-decompose-a.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["facts", "events.jsonl", LOG_FILE, ".lock", ".state", ".state/now.tmp", "run.toml"]
+)
+def test_no_link_is_followed(name: str, out: Path, tmp_path: Path, cli: Command) -> None:
+    """Neither by what writes nor by what reads."""
+    place, target = out / name, tmp_path / "theirs"
+    if place.exists():
+        place.rename(target)
+    elif name == "facts":
+        target.mkdir()
+        (target / "part-000000-facts-a.parquet").write_text("valuable")
+    else:
+        target.write_text("valuable")
+    place.symlink_to(target)
+    before = [path.read_bytes() for path in sorted(target.parent.rglob("*")) if path.is_file()]
+    for command in (("status", out), ("score", out, "--metrics", "rouge-2")):
+        assert f"{place}: a link, a pipe or a device" in refused(out, cli, *command)
+    assert "a link, a pipe or a device" in again(out, cli).err
+    assert before == [p.read_bytes() for p in sorted(target.parent.rglob("*")) if p.is_file()]
+
+
+# Damage that somebody made
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"step": "x", "chunks": [0, 10**12]},
+        {"step": "x", "chunks": [-3, 1]},
+        {"step": "/../../x", "chunks": [0, 1, 0], "rows": {"claims": [1]}, "checksums": {}},
+        {"step": "x", "chunks": [0, 1, 0], "rows": {"../../up": [1]}, "checksums": {}},
+        {"step": "x", "chunks": [0, 1, 0], "rows": {"/etc": [1]}, "checksums": {}},
+        {"step": "x", "chunks": [0, 1, 0], "rows": {"claims": [10**30]}, "checksums": {}},
+        {"step": "x", "chunks": [0, 1, 0], "rows": {"claims": [-1]}, "checksums": {}},
+        {"step": "x", "chunks": [0, 2, 0], "rows": {"claims": [1]}, "checksums": {}},
+        {"step": "x", "chunks": [0, 1, 0], "rows": {}, "checksums": {"claims": [1, 1]}},
+        {"step": ["x"], "chunks": [0, 1]},
+        ["x"],
+    ],
+    ids=str,
+)
+def test_a_line_of_the_manifest(entry: Any, out: Path, cli: Command) -> None:
+    """It names parts of our tables in chunks that a run can have, or it is damaged."""
+    body = json.dumps(entry).encode()
+    with (out / LOG_FILE).open("ab") as log:
+        log.write(b"%08x %b\n" % (zlib.crc32(body), body))
+    assert "line 2: damaged" in refused(out, cli)
+    assert again(out, cli).status == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"records": {"count": 10**16, "digest": "0"}},
+        {"records": {"count": -3, "digest": "0"}},
+        {"records": {"count": "x", "digest": "0"}},
+        {"records": {}},
+        {"records": 3},
+        {"chunk_records": 0},
+        {"chunk_records": "x"},
+        {"seed": "x"},
+        {"additive": 3},
+    ],
+    ids=str,
+)
+def test_settings_that_no_run_has(changes: dict[str, Any], out: Path, cli: Command) -> None:
+    """One line; never an endless loop or a traceback."""
+    change_settings(out, **changes)
+    refused(out, cli, "score", out, "--metrics", "rouge-2")
+    assert cli("status", out).status in (0, 2)
+    assert cli("report", out).status in (0, 2)
+
+
+@pytest.mark.parametrize("plan", [[], {}, {"input": "x", "tasks": 3, "passes": 3}, "x"], ids=str)
+def test_a_plan_that_is_none(plan: Any, out: Path, cli: Command) -> None:
+    (out / ".state" / "plan.json").write_text(json.dumps(plan))
+    refused(out, cli)
+    refused(out, cli, "score", out, "--metrics", "rouge-2")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"settle": [], "requests": -1000, "pico_usd": -(10**18)},
+        {"settle": [], "requests": 10**400},
+        {"reserve": 1, "prompt_tokens": 1, "completion_tokens": 1, "pico_usd": -5},
+        {"settle": [], "pico_usd": "-5"},
+    ],
+    ids=str,
+)
+def test_a_ledger_that_makes_room_under_a_cap(line: Any, out: Path, cli: Command) -> None:
+    """Spending of less than nothing would be spent again."""
+    (out / ".state" / "spend.jsonl").write_text(json.dumps(line) + "\n")
+    assert "spend.jsonl, line 1: damaged" in refused(out, cli)
