@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from claimscore.commands.options import (
-    EXIT_BUG,
     EXIT_OK,
-    FILE,
-    NEW_FILE,
     Group,
     SettingsSource,
     json_option,
@@ -88,33 +83,55 @@ def models_list(as_json: bool) -> None:
 )
 @json_option
 def models_check(config: EncoderConfig, model: str, role: Any, as_json: bool) -> int:
-    """Check how a model runs here, and whether its numbers are right.
+    """Say what a model is and how it runs here, as a run would load it.
 
-    The model is loaded as in a run and compared with the stock model, one text at a time; exit
-    status 1 means that they disagree. Of a model behind a server (tei:URL, openai:MODEL@URL) it
-    checks that the server answers, and how.
+    Of a model behind a server (tei:URL, openai:MODEL@URL): whether the server answers, and how.
     """
     from claimscore.pipeline.encoders.served import is_served
 
     if is_served(model):
         return _check_served(model, role, config, as_json)
-    from claimscore.pipeline.encoders.model_check import check_model
-
-    found = check_model(model, config, role)
-    facts = dataclasses.asdict(found) | {"agrees": found.agrees}
+    facts = _facts(model, role, config)
     if as_json:
         print(json.dumps(facts))
     else:
         _print_facts(facts)
-    if found.agrees:
-        return EXIT_OK
-    print(
-        f"claimscore: error: {model} differs from the stock model by {found.difference:.1e} in "
-        f"{found.compared} (at most {found.bound:.0e} is agreement), labels differing: "
-        f"{found.labels_differ or 0}; do not use it, and please report it",
-        file=sys.stderr,
-    )
-    return EXIT_BUG
+    return EXIT_OK
+
+
+def _facts(model: str, role: str | None, config: EncoderConfig) -> dict[str, Any]:
+    """What a model is: its settings by its own configuration, its numbers as it is loaded."""
+    from claimscore.pipeline.encoders import load_model
+    from claimscore.pipeline.encoders.devices import resolve_device
+    from claimscore.pipeline.encoders.loading import ModelLoader, load_config
+    from claimscore.pipeline.encoders.protocols import NLI_LABELS
+
+    settings = load_config(ModelLoader(config).find(model))
+    if role is None and model == "embedded":
+        role = "nli"
+    elif role is None:
+        named = getattr(settings, "architectures", None) or ()
+        is_classifier = any("SequenceClassification" in name for name in named)
+        of_labels = "nli" if settings.num_labels == len(NLI_LABELS) else "verifier"
+        role = of_labels if is_classifier else "embedder"
+    field = role.replace("-", "_")
+    asked: dict[str, Any] = {field: model, "rescale_with_baseline": False}
+    loaded: Any = load_model(field, dataclasses.replace(config, **asked))
+    labels = None
+    if role in ("nli", "verifier"):
+        names = NLI_LABELS if loaded.kind == "nli" else ("supported", "not supported")
+        places = sorted(range(len(names)), key=loaded.columns.__getitem__)
+        labels = [names[place] for place in places]
+    return {
+        **loaded.info._asdict(),
+        "role": role,
+        "family": str(settings.model_type),
+        "runs": "packed" if loaded.packed else "padded",
+        "labels": labels,
+        "token_limit": loaded.limit,
+        "batch_tokens": loaded.budget[0],
+        "device": str(resolve_device(config.device)),
+    }
 
 
 def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: bool) -> int:
@@ -146,7 +163,6 @@ def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: 
         "results": "stored across runs"
         if found.stored
         else "not stored across runs: the server does not tell its model's version",
-        "agreement": "not checked: the stock model is not here, only on the server",
     }
     print_facts([(name, text) for name, text in shown.items() if text])
     return EXIT_OK
@@ -159,39 +175,10 @@ def _print_facts(facts: dict[str, Any]) -> None:
     shown = {
         "model": f"{facts['model']} ({facts['revision']})",
         "role": facts["role"],
-        "family": facts["family"],
-        "runs": f"{facts['runs']}: {facts['why']}",
+        "runs": f"{facts['runs']}: {facts['family']}",
         "label order": ", ".join(facts["labels"] or ()),
         "token limit": f"{facts['token_limit']:,} tokens; longer inputs are cut",
-        "budget": f"{facts['budget_tokens']:,} tokens a forward pass ({facts['budget_origin']})",
-        "pairs": {
-            None: "",
-            True: "put together from the ids of single texts",
-            False: "tokenised pair by pair: this tokenizer joins texts in a way of its own",
-        }[facts["pairs_from_ids"]],
+        "batches": f"{facts['batch_tokens']:,} tokens a forward pass",
         "device": f"{facts['device']}, {facts['dtype']}",
-        "--dtype auto": facts["auto"] and f"{facts['auto']} on this machine",
-        "products": facts["products"],
-        "agreement": f"{facts['difference']:.1e} at most in {facts['compared']} on "
-        f"{facts['probes']} probes; the bound is {facts['bound']:.0e}",
     }
     print_facts([(name, text) for name, text in shown.items() if text])
-
-
-@models.command("convert-summac")
-@click.argument("file", type=FILE, help="Published weights: a torch checkpoint.")
-@own_option("-o", "--out", type=NEW_FILE, required=True, metavar="FILE", help="File to write.")
-@own_option("--bins", default="percentile", help="Bins of the histograms: percentile or evenN.")
-@own_option("--nli-labels", "labels", default="e", help="NLI labels: e, c, n, ec, en, cn or ecn.")
-@own_option("--granularity", default="sentence", help="Blocks of the texts that were compared.")
-@own_option("--nli", metavar="MODEL", help="NLI model of their training, for the record.")
-@json_option
-def models_convert_summac(file: Path, out: Path, as_json: bool, **settings: str | None) -> None:
-    """Convert published SummaC-Conv weights to safetensors, with their settings.
-
-    Only tensors are read from a checkpoint; code in it is not run.
-    """
-    from claimscore.metrics.summac.convolution import convert_weights
-
-    convert_weights(file, out, {name: value for name, value in settings.items() if value})
-    print(json.dumps({"weights": str(out)}) if as_json else out)

@@ -13,7 +13,6 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from claimscore.cli import main
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, summac_conv
 from claimscore.metrics.summac.convolution import (
@@ -162,14 +161,3 @@ def test_damaged_and_foreign_files_are_one_line(
 def test_a_state_that_is_none_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="the given state: not SummaC-Conv weights"):
         as_weights(given)
-
-
-def test_a_published_checkpoint_is_converted_by_a_command(tmp_path: Path) -> None:
-    """With what the file itself does not say; settings that do not fit write nothing."""
-    out = tmp_path / "weights.safetensors"
-    command = ["models", "convert-summac", str(shared(WEIGHTS)), "--out", str(out)]
-    assert main([*command, "--bins", "even50"]) == 2
-    assert main([*command, "--granularity", "page"]) == 2
-    assert not out.exists()
-    assert main([*command, "--nli", "tals/albert-xlarge-vitaminc-mnli"]) == 0
-    assert load_weights(out).settings["bins"] == "percentile"
