@@ -24,7 +24,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from claimscore.stats.bootstrap import Array, Seed, drawn_rows, ratio, row_counts
+from claimscore.stats.bootstrap import (
+    Array,
+    Bounds,
+    Seed,
+    drawn_rows,
+    percentile_bounds,
+    ratio,
+    row_counts,
+)
 
 Level = Literal["system", "summary", "pooled"]
 Method = Literal["kendall", "spearman", "pearson"]
@@ -217,6 +225,24 @@ def _unit_rows(values: Array) -> Array:
 
 def _spearman_rows(x: Array, y: Array) -> Array:
     return _pearson_rows(stats.rankdata(x, axis=1), stats.rankdata(y, axis=1))
+
+
+def correlation_interval(
+    method: Method,
+    scores: ArrayLike,
+    ratings: ArrayLike,
+    *,
+    level: Level,
+    samples: int = 10_000,
+    seed: int = 0,
+) -> Bounds:
+    """The 95 % interval of a correlation: percentiles over resampled cases.
+
+    Arguments and errors as of `kendall`; both bounds None where no resample has a correlation.
+    """
+    x, y = checked(scores, ratings, level)
+    draws = correlation_draws(method, x, y, level=level, samples=samples, seed=seed)
+    return percentile_bounds(draws)
 
 
 def correlation_draws(
