@@ -3,13 +3,14 @@
 Paper: Ananthamurugan et al. 2024, *CASPR: Automated Evaluation Metric for Contrastive
 Summarization*, https://arxiv.org/abs/2404.15565, Tables 2, 3 and 5.
 
-Data: JSONL, a record a pair of entities: `id`, `entity_a_summary` (two texts or more, one an
-annotator), `entity_b_summary`. A record may bring `syn_low_contrast`, `syn_high_contrast`,
-`paraphrase_a` and `paraphrase_b`, as the authors' data do; `--llm` makes those that it lacks.
+Data: a record a pair of entities: `id`, `entity_a_summary` (two texts or more, one an annotator),
+`entity_b_summary`. `papers.readers` makes it of CoCoTrip, with the authors' `syn_low_contrast`,
+`syn_high_contrast`, `paraphrase_a` and `paraphrase_b`; `--llm` makes those that a record lacks.
 
 Time: ten minutes on two cores for the paper's 240 pairs and the models that claimscore brings.
 
-    python -m papers.caspr cocotrip_caspr.jsonl --out runs/caspr
+    python -m papers.readers cocotrip FOLDER --out cocotrip.jsonl
+    python -m papers.caspr cocotrip.jsonl --out runs/caspr
     python -m papers.caspr mine.jsonl --out runs/mine --llm openai:gpt-4.1-mini --max-cost 2
 """
 

@@ -3,8 +3,8 @@
 Paper: Laban et al. 2022, *SummaC: Re-Visiting NLI-based Models for Inconsistency Detection in
 Summarization*, https://aclanthology.org/2022.tacl-1.10/, Tables 2, 5 and A1.
 
-Data: JSONL or Parquet, a row a summary: `dataset`, `document`, `claim`, `label` (1: consistent) and
-`cut` or `split` (`val`, `test`), as `SummaCBenchmark(...).datasets` has them.
+Data: a record a summary: `dataset`, `split` (`val`, `test`), `source`, `summary` and `label` (1:
+consistent). `papers.readers` makes it of the rows of `SummaCBenchmark(...).datasets`.
 
 Protocol: of the percentiles 0, 0.2, ... 99.8 of the scores of `val`, the one of the best balanced
 accuracy is the threshold for `test`. A data set with one split is halved by a hash of the document:
@@ -14,8 +14,8 @@ does, whose numbers are the published ones. `overall` is the mean of the data se
 Time: two hours on two cores for all 5,610 validation rows with the model that claimscore brings.
 `--grid` scores SummaC-ZS by every granularity and every two operators instead (Table 5).
 
-    python -m papers.summac val.jsonl test.jsonl --out runs/summac
-    python -m papers.summac val.jsonl test.jsonl --out runs/grid --grid --limit 100
+    python -m papers.readers summac FOLDER --out summac.jsonl
+    python -m papers.summac summac.jsonl --out runs/summac --limit 100
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ from claimscore.stats.classification import (
 )
 from papers.command import one_line_errors, parser, read, settings, show
 
-#: The columns of the published values, and other names of the data sets.
+#: The columns of the published values.
 COLUMNS = ("cogensumm", "xsumfaith", "polytope", "factcc", "summeval", "frank", "overall")
-ALIASES = {"cogensum": "cogensumm", "cgs": "cogensumm", "xsf": "xsumfaith"}
 
 #: Measure -> system -> percent on the test sets: Table 2, and Table A1 as the notebook prints it.
 PUBLISHED = {
@@ -76,21 +75,12 @@ SAMPLES = 1000
 
 
 def records(rows: pl.DataFrame, limit: int | None) -> pl.DataFrame:
-    """The rows as records of claimscore, at most `limit` a data set and split."""
-    splits = [name for name in ("split", "cut") if name in rows.columns]
-    named = rows.select(
-        pl.col("dataset").replace(ALIASES),
-        pl.coalesce(*splits, pl.lit("")).replace({"valid": "val", "dev": "val"}).alias("split"),
-        pl.col("label").cast(pl.Int64),
-        source="document",
-        summary="claim",
-    )
-    half = [("val", "test")[zlib.crc32(text.encode()) % 2] for text in named["source"]]
+    """The records with both splits in every data set, at most `limit` a data set and split."""
+    half = [("val", "test")[zlib.crc32(text.encode()) % 2] for text in rows["source"]]
     has_both = pl.col("split").n_unique().over("dataset") > 1
-    named = named.with_columns(split=pl.when(has_both).then("split").otherwise(pl.Series(half)))
-    if limit:
-        named = named.group_by("dataset", "split", maintain_order=True).head(limit)
-    return named.with_row_index("id").cast({"id": pl.String})
+    rows = rows.with_columns(split=pl.when(has_both).then("split").otherwise(pl.Series(half)))
+    rows = rows.group_by("dataset", "split", maintain_order=True).head(limit or rows.height)
+    return rows.select("id", "dataset", "split", "source", "summary", "label")
 
 
 def measures(rows: pl.DataFrame, score: str, notebook: bool) -> list[Draws]:
@@ -99,7 +89,8 @@ def measures(rows: pl.DataFrame, score: str, notebook: bool) -> list[Draws]:
     values, positive = checked_labels(test[score], test["label"])
     picked = test if notebook else rows.filter(split="val")
     threshold = best_threshold(picked[score], picked["label"])
-    weights = np.vstack([np.ones((1, test.height)), *resamples(test.height, SAMPLES, seed=0)])
+    seed = zlib.crc32(test["dataset"][0].encode())
+    weights = np.vstack([np.ones((1, test.height)), *resamples(test.height, SAMPLES, seed)])
     accuracy = weighted_accuracy(values > threshold, positive)(weights)
     return [accuracy, weighted_auc(values, positive)(weights)]
 
@@ -127,6 +118,7 @@ def table(measure: str, values: dict[str, dict[str, Draws]]) -> pl.DataFrame:
     rows = [[score, *(cell(draws) for draws in of.values())] for score, of in values.items()]
     for system, figures in PUBLISHED[measure].items():
         known = dict(zip(COLUMNS, map(str, figures), strict=True))
+        known["overall"] = known["overall"] if {*COLUMNS} <= {*datasets} else ""
         rows.append([f"{system}, published", *(known.get(name, "") for name in datasets)])
     return pl.DataFrame(rows, schema=[measure, *datasets], orient="row")
 
