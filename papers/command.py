@@ -14,7 +14,7 @@ import polars as pl
 import claimscore
 
 #: Common options that are settings of `claimscore.evaluate`.
-SETTINGS = ("llm", "max_cost", "nli", "embedder")
+SETTINGS = ("llm", "max_cost", "nli", "embedder", "dtype")
 
 
 def parser(description: str | None, metrics: str) -> argparse.ArgumentParser:
@@ -27,6 +27,7 @@ def parser(description: str | None, metrics: str) -> argparse.ArgumentParser:
     made.add_argument("--max-cost", type=float, help="Dollars for each run.")
     made.add_argument("--nli", default="embedded")
     made.add_argument("--embedder", default="embedded")
+    made.add_argument("--dtype", default="auto", help="bfloat16 is faster where it is built in.")
     return made
 
 

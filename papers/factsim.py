@@ -22,6 +22,7 @@ Time: seconds; for the 1,400 summaries of OpinSummEval half an hour on two cores
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,8 +49,9 @@ PUBLISHED = {
 class Facts:
     """The facts that a language model finds in texts, and their vectors."""
 
-    def __init__(self, llm: str, max_cost: float | None, embedder: str, **_: Any) -> None:
-        self._llm, self._embedder = {"llm": llm, "max_cost": max_cost}, embedder
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._llm = {"llm": given.llm, "max_cost": given.max_cost}
+        self._embedder = {"model": given.embedder, "dtype": given.dtype}
 
     def of(self, texts: Sequence[str]) -> list[list[str]]:
         """The facts of each text, subject and description in one."""
@@ -63,7 +65,7 @@ class Facts:
 
     def compare(self, source: Sequence[str], summary: Sequence[str]) -> FactSim:
         """FactSim of two lists of facts."""
-        return factsim(*(claimscore.embed(facts, self._embedder) for facts in (source, summary)))
+        return factsim(*(claimscore.embed(facts, **self._embedder) for facts in (source, summary)))
 
 
 def number(value: float | None) -> str:
@@ -134,7 +136,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Print the tables of examples, or the correlations of rated records."""
     given = parser(__doc__, metrics="supert,factsim").parse_args(arguments)
     if given.input[0].suffix == ".json":
-        examples(given.input[0], given.out, Facts(**settings(given)))
+        examples(given.input[0], given.out, Facts(given))
         return
     rows = read(given.input)
     scored = claimscore.evaluate(rows, given.metrics, out=given.out / "run", **settings(given))

@@ -1,4 +1,4 @@
-"""Scores beside ratings of people, experiments of the papers, and claims for people to label."""
+"""Scores beside ratings of people, and claims for people to label."""
 
 from __future__ import annotations
 
@@ -9,31 +9,23 @@ from typing import TYPE_CHECKING
 import click
 
 from claimscore.commands.options import (
-    EXIT_FAILED_RECORDS,
-    EXIT_OK,
     FOLDER,
     NEW_FILE,
     Group,
-    SettingsSource,
     command,
     json_option,
     output_options,
     own_option,
     typed_command,
 )
-from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from claimscore.evaluation.caspr_experiment import CasprConfig
     from claimscore.evaluation.correlations import CorrelateConfig
     from claimscore.evaluation.human_claims import ClaimsConfig
     from claimscore.evaluation.label_items import LabelConfig
     from claimscore.evaluation.labels import LabelsConfig
-    from claimscore.evaluation.nli_benchmark import NLIConfig
     from claimscore.evaluation.result import EvaluationResult
-    from claimscore.evaluation.summac_benchmark import SummacConfig
-    from claimscore.evaluation.summac_grid import GridConfig
     from claimscore.evaluation.support_benchmark import SupportConfig
 
 _HERE = "claimscore.evaluation"
@@ -49,7 +41,7 @@ _out_option = own_option(
 
 @click.group(cls=Group)
 def evaluate() -> None:
-    """Compare scores with ratings of people: the tables of the papers."""
+    """Compare scores, claims and verdicts with what people say."""
 
 
 @evaluate.command("correlate", settings={"config": f"{_HERE}.correlations:CorrelateConfig"})
@@ -64,103 +56,6 @@ def correlate_command(config: CorrelateConfig, out: Path | None, as_json: bool) 
     from claimscore.evaluation.correlations import correlate
 
     _finish(correlate(config), as_json, out)
-
-
-@evaluate.command("summac", settings={"config": f"{_HERE}.summac_benchmark:SummacConfig"})
-@_out_option
-@json_option
-def summac_command(config: SummacConfig, out: Path | None, as_json: bool) -> None:
-    """Evaluate scores as the SummaC benchmark does.
-
-    The threshold is picked on validation rows; balanced accuracy and ROC-AUC are of the test rows,
-    for each data set and their mean.
-    """
-    from claimscore.evaluation.summac_benchmark import summac_benchmark
-
-    _finish(summac_benchmark(config), as_json, out)
-
-
-@evaluate.command("caspr", settings={"config": f"{_HERE}.caspr_experiment:CasprConfig"})
-@output_options
-def evaluate_caspr(config: CasprConfig, quiet: bool, as_json: bool) -> int:
-    """Score the five comparisons of the CASPR paper by every metric, beside its figures.
-
-    A record of INPUT is a pair of entities: id, entity_a_summary and entity_b_summary (a list of
-    texts, one an annotator). Paraphrases and negations that it lacks are made by --llm. Run the
-    same command again after any stop: it goes on where it stopped.
-    """
-    from claimscore.console.progress import progress_display
-    from claimscore.evaluation.caspr_experiment import caspr_experiment
-    from claimscore.report.run_report import write_run_report
-
-    with progress_display(quiet or as_json) as show:
-        result = caspr_experiment(config, show)
-    write_run_report(result.run.out)
-    folder = config.run.folder
-    _finish(result, as_json, folder)
-    if not as_json:
-        print(f"report: {Path(result.run.out, 'report.html')}   tables: {folder}")
-    return EXIT_FAILED_RECORDS if result.run.failed_records or result.missing else EXIT_OK
-
-
-@evaluate.command(
-    "factsim",
-    settings={
-        "config": SettingsSource(
-            RunConfig,
-            without=("metric_files", "tasks", "granularity", "units", "columns", "limit"),
-            fixed={"metrics": ("factsim",)},
-        )
-    },
-)
-@output_options
-def evaluate_factsim(config: RunConfig, quiet: bool, as_json: bool) -> int:
-    """Score the examples of the FactSim paper: its tuples and figures beside one's own.
-
-    INPUT is a JSON file with the paper's Tables 1 and 2 and a product with reviews, as
-    docs/reference/evaluation.md says. Run the same command again after any stop: it goes on where
-    it stopped.
-    """
-    from claimscore.console.progress import progress_display
-    from claimscore.evaluation.factsim_examples import factsim_examples
-    from claimscore.report.run_report import write_run_report
-
-    with progress_display(quiet or as_json) as show:
-        result = factsim_examples(config, show)
-    write_run_report(result.run.out)
-    result.write(config.folder)
-    _finish(result, as_json)
-    return EXIT_FAILED_RECORDS if result.run.failed_records else EXIT_OK
-
-
-@evaluate.command("summac-grid", settings={"config": f"{_HERE}.summac_grid:GridConfig"})
-@output_options
-def evaluate_summac_grid(config: GridConfig, quiet: bool, as_json: bool) -> None:
-    """Compare every granularity and every operator of SummaC-ZS, as the SummaC paper does.
-
-    NLI is computed once for each two granularities. Run the same command again after any stop: it
-    goes on where it stopped.
-    """
-    from claimscore.console.progress import progress_display
-    from claimscore.evaluation.summac_grid import summac_grid
-    from claimscore.report.run_report import write_run_report
-
-    with progress_display(quiet or as_json) as show:
-        result = summac_grid(config, show)
-    for table in config.tables:
-        write_run_report(config.run_folder(table))
-    _finish(result, as_json, config.out)
-
-
-@evaluate.command("nli", settings={"config": f"{_HERE}.nli_benchmark:NLIConfig"})
-@_out_option
-@output_options
-def evaluate_nli(config: NLIConfig, out: Path | None, quiet: bool, as_json: bool) -> None:
-    """Measure accuracy, confusion and calibration of an NLI model on labelled pairs."""
-    from claimscore.console.progress import counts_display
-    from claimscore.evaluation.nli_benchmark import evaluate_nli as evaluate_pairs
-
-    _finish(evaluate_pairs(config, counts_display(quiet or as_json, "pairs")), as_json, out)
 
 
 @evaluate.command("claims", settings={"config": f"{_HERE}.human_claims:ClaimsConfig"})

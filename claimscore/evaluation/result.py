@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -127,14 +126,6 @@ def _setting(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else str(value)
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write records as JSONL into a folder that is made, and return the path."""
-    with os_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    return path
 
 
 def interval_columns(*names: str) -> dict[str, pl.DataType]:

@@ -177,13 +177,6 @@ def resamples(n_rows: int, samples: int, seed: Seed) -> Iterator[Array]:
         yield row_counts(drawn, n_rows)
 
 
-def subsets(n_rows: int, samples: int, share: float, seed: Seed) -> Array:
-    """Weights ``[sample, row]``: 1 for the rows of a random `share`, 0 for the others."""
-    generator = np.random.Generator(np.random.PCG64(seed))
-    order = generator.permuted(np.tile(np.arange(n_rows), (samples, 1)), axis=1)
-    return (order < int(share * n_rows)).astype(np.float64)
-
-
 def percentile_bounds(draws: Array, alpha: float = 0.05) -> Bounds:
     """The interval that leaves out `alpha`/2 of the defined draws on either side."""
     defined = draws[~np.isnan(draws)]

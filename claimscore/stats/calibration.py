@@ -1,8 +1,8 @@
 """How well the probabilities of a classifier fit its errors, and the temperature that fits best.
 
 Guo et al. 2017, *On Calibration of Modern Neural Networks* (https://arxiv.org/abs/1706.04599):
-expected calibration error (section 2, equation 3) and temperature scaling (section 4.2, equation
-9). Brier 1950, *Verification of forecasts expressed in terms of probability*, equation 2.
+expected calibration error (section 2, equation 3) and temperature scaling (section 4.2,
+equation 9).
 
 Everywhere `probabilities` is ``[n, k]``, one row or more that sum to 1, and `labels` ``[n]`` holds
 the number of the right column; nothing is checked.
@@ -45,17 +45,6 @@ def expected_calibration_error(
     place = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
     gaps = np.bincount(place, weights=confidence - correct, minlength=bins)
     return float(np.abs(gaps).sum() / len(right))
-
-
-def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
-    """The mean squared distance of the rows from the right answer, 0 to 2: Brier 1950, eq. 2.
-
-    It sums over all classes; for two classes it is twice the form that looks at one of them.
-    """
-    values, right = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
-    target = np.zeros_like(values)
-    target[np.arange(len(right)), right] = 1.0
-    return float(((values - target) ** 2).sum(axis=1).mean())
 
 
 def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike) -> float:

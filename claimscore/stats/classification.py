@@ -115,17 +115,3 @@ def confusion_matrix(labels: ArrayLike, predicted: ArrayLike, classes: int) -> N
     counts = np.zeros((classes, classes), dtype=np.int64)
     np.add.at(counts, (np.asarray(labels), np.asarray(predicted)), 1)
     return counts
-
-
-def macro_f1(confusion: NDArray[np.int64]) -> float | None:
-    """The plain mean of the classes' F1 = 2·TP / (2·TP + FP + FN), a fraction.
-
-    Over the classes that have rows: a class without rows has no F1, though a row that gets its name
-    is an error of the right class. None where there are no rows.
-    """
-    rows = confusion.sum(axis=1)
-    used = rows > 0
-    if not used.any():
-        return None
-    found = np.diag(confusion)[used]
-    return float((2 * found / (rows + confusion.sum(axis=0))[used]).mean())

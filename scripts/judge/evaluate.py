@@ -45,7 +45,7 @@ def measured(judged: pl.DataFrame) -> tuple[object, ...]:
     )
 
 
-def judge(path: Path, model: str) -> pl.DataFrame:
+def judge(path: Path, model: str, dtype: str) -> pl.DataFrame:
     """The pairs of a file with the model's probabilities, its `label` and the `wanted` one.
 
     `ValueError` for a label of another name, and for a pair that the model cannot take.
@@ -54,7 +54,7 @@ def judge(path: Path, model: str) -> pl.DataFrame:
     unknown = set(pairs["label"]) - set(LABELS)
     if unknown:
         raise ValueError(f"{path}: unknown label {min(map(repr, unknown))}; known: {LABELS}")
-    judged = claimscore.nli(pairs.select("premise", "hypothesis"), model)
+    judged = claimscore.nli(pairs.select("premise", "hypothesis"), model, dtype=dtype)
     failed = judged.with_row_index("row").drop_nulls("error")
     if failed.height:
         raise ValueError(f"{path}: row {failed['row'][0] + 1}: {failed['error'][0]}")
@@ -66,8 +66,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure an NLI model on labelled pairs.")
     parser.add_argument("sets", type=Path, nargs="+")
     parser.add_argument("--nli", default="embedded")
+    parser.add_argument("--dtype", default="bfloat16")
     given = parser.parse_args()
-    sets = {path.stem: judge(path, given.nli) for path in given.sets}
+    sets = {path.stem: judge(path, given.nli, given.dtype) for path in given.sets}
     sets["all"] = pl.concat(sets.values())
     header = ["set", "pairs", "accuracy, %", "ECE, %", "NLL", "best temperature"]
     rows = [(name, *measured(judged)) for name, judged in sets.items()]

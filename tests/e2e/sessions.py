@@ -410,9 +410,6 @@ def _evaluations(session: Session) -> None:
     columns = ("--scores", "overlap,entailment", "--ratings", "coherence", "--case", "case")
     correlate = ("evaluate", "correlate", EXAMPLES / "rated.csv", *columns, "--compare")
     session.call("evaluate correlate", *correlate, *few, "--out", out, out=out)
-    out = folder / "summac"
-    summac = ("evaluate", "summac", EXAMPLES / "labelled.csv", "--scores", "overlap,entailment")
-    session.call("evaluate summac", *summac, *few, "--out", out, out=out)
     out = folder / "support"
     support = ("evaluate", "support", EXAMPLES / "labelled.csv", "--scores", "overlap,entailment")
     session.call("evaluate support", *support, *few, "--out", out, out=out)
@@ -424,6 +421,15 @@ def _evaluations(session: Session) -> None:
     sheet.write_text(filled, encoding="utf-8")
     out = folder / "labels"
     session.call("evaluate labels", "evaluate", "labels", run, sheet, *few, "--out", out, out=out)
+    human = [{"id": "1", "summary": "Bo sat, and Al ran.", "claims": ["Bo sat.", "Al ran."]}]
+    ours = [{"id": "1", "claims": ["Bo sat."]}]
+    tables = (_jsonl(folder / "human.jsonl", human), _jsonl(folder / "ours.jsonl", ours))
+    session.call("evaluate claims", "evaluate", "claims", *tables, *few, "--out", out, out=out)
+
+
+def _trainings(session: Session) -> None:
+    folder = session.folder
+    out = folder / "trained.safetensors"
     labelled = [
         {
             **{"dataset": "d", "split": split, "label": i % 2, "id": f"{split}{i}"},
@@ -434,55 +440,7 @@ def _evaluations(session: Session) -> None:
         for i in range(4)
     ]
     labelled_table = _jsonl(folder / "labelled.jsonl", labelled)
-    out = folder / "grid"
-    blocks = ("--document-blocks", "sentence", "--summary-blocks", "sentence")
-    grid = ("evaluate", "summac-grid", labelled_table, *blocks)
-    session.call("evaluate summac-grid", *grid, *few, "--out", out, out=out)
-    pairs = _labelled_pairs(12)
-    out = folder / "nli"
-    nli = ("evaluate", "nli", _jsonl(folder / "nli.jsonl", pairs), "--json")
-    session.call("evaluate nli", *nli, "--out", out, out=out)
-    said = (["The room is clean.", "Clean rooms."], ["The room is loud.", "Loud rooms."])
-    both = dict(zip(("entity_a_summary", "entity_b_summary"), said, strict=True))
-    entities = _jsonl(folder / "entities.jsonl", [{"id": i, **both} for i in "ab"])
-    out = folder / "caspr"
-    caspr = ("evaluate", "caspr", entities, "--metrics", "caspr,ds")
-    session.call("evaluate caspr", *caspr, *few, "--out", out, out=out)
-    examples = folder / "factsim.json"
-    examples.write_text(json.dumps(FACTSIM), encoding="utf-8")
-    out = folder / "factsim"
-    factsim = ("evaluate", "factsim", examples)
-    session.call("evaluate factsim", *factsim, "--json", "--out", out, out=out)
-    human = [{"id": "1", "summary": "Bo sat, and Al ran.", "claims": ["Bo sat.", "Al ran."]}]
-    ours = [{"id": "1", "claims": ["Bo sat."]}]
-    tables = (_jsonl(folder / "human.jsonl", human), _jsonl(folder / "ours.jsonl", ours))
-    session.call("evaluate claims", "evaluate", "claims", *tables, *few, "--out", out, out=out)
-
-
-FACTSIM: dict[str, Any] = {
-    "table1": [{"sentence": "The room is not good.", "tuples": [["room", "bad"]]}],
-    "table2": [{"claim": "The bed is soft.", "tuples": [["bed", "soft"]], "factsim": 1.0}],
-    "figure3": {
-        "reviews": ["The room is quiet. The bed is soft.", "The staff was rude."],
-        "summary": "The bed is soft. The pool is warm.",
-        "references": ["The staff was rude."],
-    },
-}
-
-
-def _labelled_pairs(n: int) -> list[dict[str, str]]:
-    labels = ("entailment", "neutral", "contradiction")
-    said = ("The room is clean.", "The pool is warm.", "The room is not clean.")
-    return [
-        {"premise": f"Room {i} is clean.", "hypothesis": said[i % 3], "label": labels[i % 3]}
-        for i in range(n)
-    ]
-
-
-def _trainings(session: Session) -> None:
-    folder = session.folder
-    out = folder / "trained.safetensors"
-    conv = ("train", "summac-conv", folder / "labelled.jsonl", "--out", out, "--epochs", 1)
+    conv = ("train", "summac-conv", labelled_table, "--out", out, "--epochs", 1)
     session.call("train summac-conv", *conv, "--json", "--quiet", out=out)
 
 

@@ -84,19 +84,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE
     | {"text", "blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
-    "evaluation.caspr_experiment": BASE  # it makes and scores texts by runs
-    | {"evaluation", "records", "runs", "stats", "pipeline", "pipeline.llm"},
-    "evaluation.factsim_examples": BASE  # a run scores its texts
-    | {"evaluation", "metrics", "runs", "pipeline", "pipeline.encoders"},
     "evaluation.human_claims": BASE  # it asks the model itself
     | {"text", "evaluation", "stats", "records", "runs", "pipeline.encoders"},
-    "evaluation.nli_benchmark": BASE  # it asks the model itself
-    | {"evaluation", "stats", "records", "pipeline.encoders"},
     "evaluation.support_benchmark": BASE  # it asks verifiers itself
     | {"text", "evaluation", "metrics", "stats", "records", "runs"}
     | {"pipeline.encoders", "pipeline.passes"},
-    "evaluation.summac_grid": BASE  # it scores its tables by runs
-    | {"blocks", "evaluation", "metrics", "runs", "pipeline"},
     "training": BASE | {"text", "metrics", "records", "pipeline.encoders", "pipeline.passes"},
     "console": {"__init__", "stats"},
     "console.evaluations": {"console", "evaluation"},
@@ -116,9 +108,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "records",
         "storage",
     }
-    | {"evaluation", "evaluation.caspr_experiment", "evaluation.factsim_examples"}
-    | {"evaluation.compare", "evaluation.human_claims", "evaluation.nli_benchmark", "metrics"}
-    | {"evaluation.summac_grid", "evaluation.support_benchmark"}
+    | {"evaluation", "evaluation.compare", "evaluation.human_claims", "metrics"}
+    | {"evaluation.support_benchmark"}
     | {"evaluation.correlations", "report.evaluation_page"},
     "cli": {"__init__", "errors", "commands", "config", "console"},
 }
@@ -153,7 +144,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "ray": ("pipeline.ray",),
     "rich": ("console",),
     "click": ("cli", "commands"),
-    "pydantic": ("evaluation.factsim_examples",),
+    "pydantic": (),
     "pydantic_core": ("prompts.output",),
     "asyncio": (),
     "pickle": (),

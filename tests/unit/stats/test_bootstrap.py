@@ -21,7 +21,6 @@ from claimscore.stats.bootstrap import (
     mean_interval,
     paired_p_value,
     percentile_bounds,
-    subsets,
 )
 from tests.support.shared_data import shared
 
@@ -158,12 +157,3 @@ def test_paired_p_values():
     assert paired_p_value(np.zeros(999)) == 1
     assert paired_p_value(np.array([math.nan])) is None
     assert paired_p_value(np.array([-1.0, 1.0] * 50)) == 1
-
-
-def test_subsets_hold_each_row_at_most_once():
-    """70 % of 30 rows are 21."""
-    weights = subsets(30, 100, 0.7, seed=0)
-    assert weights.shape == (100, 30)
-    assert set(weights.sum(axis=1)) == {21}
-    assert set(weights.ravel()) == {0, 1}
-    assert len({tuple(row) for row in weights}) > 90

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from claimscore.stats.calibration import (
     best_temperature,
-    brier_score,
     expected_calibration_error,
     negative_log_likelihood,
     with_temperature,
@@ -50,9 +49,7 @@ def test_a_bin_holds_its_upper_edge() -> None:
     )
 
 
-def test_brier_and_likelihood_by_hand() -> None:
-    brier = (0.06 + (0.01 + 0.64 + 0.81) + 0.24 + (0.0025 * 2 + 0.01)) / 4
-    assert brier_score(FOUR, LABELS) == pytest.approx(brier)
+def test_the_likelihood_by_hand() -> None:
     nll = -(math.log(0.8) + math.log(0.1) + math.log(0.6) + math.log(0.9)) / 4
     assert negative_log_likelihood(FOUR, LABELS) == pytest.approx(nll)
     assert negative_log_likelihood(np.eye(3), [1, 2, 0]) == pytest.approx(-math.log(2**-126))
@@ -114,7 +111,6 @@ def test_measures_do_not_depend_on_order(case: tuple[Array, NDArray[np.int64]]) 
     renamed = np.argsort(columns)[labels[rows]]
     for measure, bound in (
         (expected_calibration_error, 1),
-        (brier_score, 2),
         (negative_log_likelihood, math.inf),
     ):
         value = measure(probabilities, labels)

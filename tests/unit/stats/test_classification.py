@@ -15,7 +15,6 @@ from claimscore.stats.classification import (
     balanced_accuracy,
     best_threshold,
     confusion_matrix,
-    macro_f1,
     roc_auc,
     weighted_accuracy,
     weighted_auc,
@@ -102,16 +101,3 @@ def test_weighted_measures_equal_the_plain_ones():
 def test_a_row_is_a_true_class() -> None:
     found = confusion_matrix([0, 0, 1, 2, 2, 2], [0, 1, 1, 0, 2, 2], 3)
     assert found.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 2]]
-
-
-def test_macro_f1_by_hand() -> None:
-    """F1 of 2/4, 2/3 and 4/5."""
-    confusion = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 2]])
-    assert macro_f1(confusion) == pytest.approx((2 / 4 + 2 / 3 + 4 / 5) / 3)
-
-
-def test_a_class_without_rows_has_no_f1() -> None:
-    """What was called by its name is missed by the right class: F1 of 4/6 and 2/3."""
-    confusion = np.array([[2, 1, 1], [0, 1, 0], [0, 0, 0]])
-    assert macro_f1(confusion) == pytest.approx((4 / 6 + 2 / 3) / 2)
-    assert macro_f1(np.zeros((3, 3), dtype=np.int64)) is None
