@@ -167,7 +167,6 @@ FOLDER = "an address; name a local folder"
     [
         pytest.param("map x --prompt p.toml --prompts-dir", "s3://bucket/a", FOLDER, id="prompts"),
         pytest.param("train summac-conv x --out", "s3://bucket/a", FOLDER, id="train"),
-        pytest.param("evaluate factsim x --quiet --out", "s3://bucket/a", "", id="experiment"),
         pytest.param("run x --out", "ftp://host/a", "ftp://: no such kind of address", id="kind"),
         pytest.param("run x --out", "s3://key:hidden@bucket/a", "without user name", id="secret"),
     ],

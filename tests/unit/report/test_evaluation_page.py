@@ -103,10 +103,10 @@ def test_a_base_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from claimscore.commands.options import typed_command
 
-    typed = "evaluate caspr --base-url http://u:secret@h --base-url=http://secret@h"
+    typed = "evaluate support --base-url http://u:secret@h --base-url=http://secret@h"
     given = [*typed.split(), "x y"]
     with click.Context(click.Command("c"), obj=given):
-        assert typed_command() == "claimscore evaluate caspr --base-url ... --base-url=... 'x y'"
+        assert typed_command() == "claimscore evaluate support --base-url ... --base-url=... 'x y'"
     with click.Context(click.Command("c")):
         assert typed_command() == "claimscore"
 
