@@ -26,8 +26,7 @@ from claimscore.stats.bootstrap import mean_interval
 from claimscore.stats.correlation import correlation_interval, spearman
 from papers.command import one_line_errors, parser, read, settings, show
 
-#: Comparison -> its two texts (Table 3): the first in the order of the contrast that they should
-#: have, then the reference pairs in other words.
+#: Comparison -> its two texts (Table 3): four by the contrast that is wanted, one in other words.
 COMPARISONS = {
     "synthetic low": ("a", "syn_low_contrast"),
     "reference similar": ("a", "a_other"),
@@ -62,8 +61,6 @@ def texts_of(records: pl.DataFrame) -> dict[str, dict[str, str]]:
             raise ValueError(f"record {row.get('id')}: needs two texts of A and one of B, in lists")
         brought = {name: row[name] for names in MADE.values() for name in names if row.get(name)}
         texts[str(row["id"])] = {"a": a[0], "a_other": a[1], "b": b[0], **brought}
-    if len(texts) < 2:
-        raise ValueError("a correlation needs two records or more")
     return texts
 
 
@@ -88,7 +85,7 @@ def make_texts(texts: dict[str, dict[str, str]], out: Path, **options: Any) -> i
             made = made.filter(level="sentence")
         made = made.join(result.table("failures"), on="id", how="anti").sort("sentence_index")
         for key, text in made.group_by("id").agg(pl.col("text").str.join(" ")).iter_rows():
-            id_, name = key.rsplit("/", 1)
+            id_, _, name = key.rpartition("/")
             texts[id_][name] = text
             n_made += 1
     return n_made

@@ -39,10 +39,12 @@ def settings(given: argparse.Namespace) -> dict[str, Any]:
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
     """End with one line and status 2 where the input or the settings are wrong."""
+    wrong = (claimscore.ClaimscoreError, OSError, pl.exceptions.PolarsError, ValueError, KeyError)
     try:
         yield
-    except (claimscore.ClaimscoreError, OSError, pl.exceptions.PolarsError, ValueError) as exc:
-        print(f"error: {str(exc).splitlines()[0]}", file=sys.stderr)
+    except wrong as exc:
+        what = f"the input has no {exc}" if isinstance(exc, KeyError) else str(exc).splitlines()[0]
+        print(f"error: {what}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -10,8 +10,7 @@ Data: a JSON file of the paper's examples, each part of which may be missing:
      "table2": [{"claim": "The car is fast", "tuples": [["car", "fast"]], "factsim": 1.0}],
      "figure4": {"reviews": ["..."], "summary": "...", "references": ["..."]}}
 
-or rated records (JSONL) that `papers.readers` makes of OpinSummEval: `case`, `system`, `sources`,
-`summary`, `ratings`.
+or the rated records (JSONL) that `papers.readers` makes of OpinSummEval.
 
 Time: seconds; for the 1,400 summaries of OpinSummEval half an hour on two cores.
 
@@ -35,6 +34,9 @@ from claimscore.metrics import FactSim, factsim
 from claimscore.stats.correlation import LEVELS, kendall
 from papers.command import one_line_errors, parser, read, settings, show
 
+#: Part of a file of examples -> the key of its texts; the product has none.
+PARTS = {"table1": "sentence", "table2": "claim", "figure4": "", "figure3": ""}
+
 DIMENSIONS = ("asp_rel", "self_coh", "sent_con", "readblty")
 
 #: Kendall's τ-b at the level of systems and of summaries, by dimension: OpinSummEval's SUPERT (of
@@ -56,8 +58,7 @@ class Facts:
     def of(self, texts: Sequence[str]) -> list[list[str]]:
         """The facts of each text, subject and description in one."""
         facts: list[list[str]] = [[] for _ in texts]
-        found = claimscore.extract_facts(texts, **self._llm)
-        for row in found.iter_rows(named=True):
+        for row in claimscore.extract_facts(texts, **self._llm).iter_rows(named=True):
             if row["error"]:
                 raise ValueError(f"no facts of {texts[row['text']]!r}: {row['error']}")
             facts[row["text"]].append(f"{row['subject']} {row['description']}")
@@ -79,13 +80,9 @@ def tuples(facts: Facts, rows: Sequence[dict[str, Any]], text: str) -> pl.DataFr
     papers = [[" ".join(fact) for fact in row["tuples"]] for row in rows]
     ours = facts.of(texts)
     scores = [[number(facts.compare(of[0], one).score) for one in of] for of in (papers, ours)]
-    columns = {
-        text: texts,
-        "facts, paper": ["; ".join(one) for one in papers],
-        "facts": ["; ".join(one) for one in ours],
-        "FactSim of the paper's": scores[0],
-        "FactSim": scores[1],
-    }
+    joined = [["; ".join(one) for one in of] for of in (papers, ours)]
+    columns = {text: texts, "facts, paper": joined[0], "facts": joined[1]}
+    columns |= {"FactSim of the paper's": scores[0], "FactSim": scores[1]}
     published = [number(row["factsim"]) for row in rows if "factsim" in row]
     return pl.DataFrame(columns | ({"published": published} if published else {}))
 
@@ -104,12 +101,13 @@ def product(facts: Facts, reviews: Sequence[str], texts: dict[str, str]) -> pl.D
 def examples(path: Path, out: Path, facts: Facts) -> None:
     """The tables of a file of examples."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    for name, text in (("table1", "sentence"), ("table2", "claim")):
-        if content.get(name):
+    if not isinstance(content, dict) or not content.keys() & PARTS.keys():
+        raise ValueError(f"{path}: none of {', '.join(PARTS)} is there")
+    for name, key in PARTS.items():
+        if key and content.get(name):
             title = f"Table {name[-1]}: FactSim with its first text"
-            show(out / f"{name}.md", title, tuples(facts, content[name], text))
-    for name in ("figure3", "figure4"):
-        if name in content:
+            show(out / f"{name}.md", title, tuples(facts, content[name], key))
+        elif name in content:
             of = content[name]
             texts = {key: text for key, text in of.items() if "summary" in key}
             texts |= {f"reference {n}": text for n, text in enumerate(of.get("references", ()), 1)}

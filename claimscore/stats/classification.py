@@ -1,4 +1,4 @@
-"""Measures of classifiers: of a score with two labels, and of the answers to several classes.
+"""Measures of a score as a classifier of two labels.
 
 Two labels, where 1 is consistent: the measures of the SummaC benchmark (Laban et al. 2022,
 *SummaC: Re-Visiting NLI-based Models for Inconsistency Detection in Summarization*;
@@ -108,10 +108,3 @@ def weighted_auc(scores: Array, positive: NDArray[np.bool_]) -> WeightedMeasure:
         return ratio((positives * below).sum(axis=1), pairs)
 
     return measure
-
-
-def confusion_matrix(labels: ArrayLike, predicted: ArrayLike, classes: int) -> NDArray[np.int64]:
-    """How often each class, 0 to `classes` − 1, got each prediction: ``[class, prediction]``."""
-    counts = np.zeros((classes, classes), dtype=np.int64)
-    np.add.at(counts, (np.asarray(labels), np.asarray(predicted)), 1)
-    return counts

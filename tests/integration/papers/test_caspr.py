@@ -102,9 +102,8 @@ def test_a_language_model_makes_the_texts_that_are_missing(
     ("content", "message"),
     [
         pytest.param({"id": 7}, "record 7: needs two texts of A", id="no texts"),
-        pytest.param(RECORDS[0], "needs two records or more", id="one record"),
-        pytest.param("x", "neither JSONL nor Parquet", id="no JSON"),
         pytest.param(None, "No such file", id="no file"),
+        pytest.param("x", "neither JSONL nor Parquet", id="no JSON"),
     ],
 )
 def test_wrong_records_are_refused_in_one_line(

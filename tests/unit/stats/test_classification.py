@@ -14,7 +14,6 @@ from claimscore.stats.bootstrap import resamples
 from claimscore.stats.classification import (
     balanced_accuracy,
     best_threshold,
-    confusion_matrix,
     roc_auc,
     weighted_accuracy,
     weighted_auc,
@@ -96,8 +95,3 @@ def test_weighted_measures_equal_the_plain_ones():
     only_one = positive[None].astype(float)
     assert np.isnan(weighted_accuracy(scores > 0.4, positive)(only_one)).all()
     assert np.isnan(weighted_auc(scores, positive)(only_one)).all()
-
-
-def test_a_row_is_a_true_class() -> None:
-    found = confusion_matrix([0, 0, 1, 2, 2, 2], [0, 1, 1, 0, 2, 2], 3)
-    assert found.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 2]]
