@@ -39,7 +39,6 @@ _OWN_NAMES = frozenset(
     (
         *PART_TABLES,
         *(RUN_TOML, "events.jsonl", "scores.parquet", "scores.csv", "summary.json", "report.html"),
-        "state.json",
     )
 )
 _EVENTS, NOTE = "events.jsonl", f"{STATE}/now.json"

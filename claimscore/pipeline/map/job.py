@@ -149,10 +149,6 @@ def map(
         source = find_source(config.input, directory.state, stdin)
         table_prompt = parts.take(source, settings, prompt)
         todo = parts.todo(retry_failed=config.retry_failed)
-        finished = parts.nothing_new()
-        if finished is not None:
-            directory.remove()
-            return _result(files, finished, progress)
         progress.rows_total, progress.rows_done = parts.n_rows, parts.n_done
         directory.event("started", rows=parts.n_rows, chunks_todo=len(todo))
 
@@ -177,7 +173,6 @@ def map(
         if todo:
             with (
                 reporter.running(directory, progress.spent),
-                parts.state_kept(),
                 open_ledger(directory, llm) as ledger,
                 signals_held(),
             ):

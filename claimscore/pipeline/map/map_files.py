@@ -161,13 +161,17 @@ class MapFiles:
             shutil.copyfileobj(source, target, 1 << 20)
         return FinishedRows(copy)
 
-    def failure_examples(self) -> dict[str, str]:
-        """The first message of each kind of failure; empty where there is no failures file."""
+    def read_failures(self) -> pl.DataFrame:
+        """The rows without an answer; none where there is no failures file."""
         if not self._folder.exists(self._failures_name):
-            return {}
+            return NO_FAILURES
         with polars_errors(self.failures):
-            rows = pl.scan_parquet(self.failures, glob=False).group_by("kind", maintain_order=True)
-            return dict(rows.agg(pl.col("message").first()).collect().iter_rows())
+            return pl.read_parquet(self.failures, glob=False)
+
+    def failure_examples(self) -> dict[str, str]:
+        """The first message of each kind of failure."""
+        rows = self.read_failures().group_by("kind", maintain_order=True)
+        return dict(rows.agg(pl.col("message").first()).iter_rows())
 
     def write(self, said: FinishedMap, rows: pl.LazyFrame, failures: pl.LazyFrame) -> None:
         """Replace both files, the failures first, each whole or not at all.
@@ -216,12 +220,6 @@ class FinishedRows:
         """`n` rows from row `first` on, with all columns."""
         with polars_errors(self._path):
             return self._scan.slice(first, n).collect()
-
-    def failed_numbers(self) -> list[int]:
-        """The numbers of the rows with an error, from 0."""
-        with polars_errors(self._path):
-            rows = self._scan.select(pl.col(ERROR_COLUMN).is_not_null().arg_true()).collect()
-        return rows[ERROR_COLUMN].to_list()
 
     def failed(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """These columns of the rows with an error, few rows at a time."""
@@ -279,16 +277,10 @@ def _unfinished(files: MapFiles) -> JSON:
             "last_call": note,
             "complete": False,
         }
-        settings, finished = directory.settings, files.finished()
+        settings, counts = directory.settings, directory.manifest.counts()
         if "records" not in settings:
             return {**begun, "rows": None, "failures": []}
-        if finished is None:
-            done, failures = (
-                directory.manifest.counts().get(COLUMNS, 0),
-                directory.failures_by_kind(),
-            )
-        else:  # some of its failed rows are tried again
-            done, failures = finished.rows, _by_kind(finished)
+        done, failures = counts.get(COLUMNS, 0), directory.failures_by_kind()
         if running and note is not None and note["rows"][1]:
             done = note["rows"][0]
         return {**begun, **_counts(settings["records"]["count"], done, failures)}

@@ -3,31 +3,30 @@
 records/      the input, read once, in chunks of rows whose types are settled
 columns/      the columns that are added, row by row beside those of `records`
 failures/     the rows without an answer
-state.json    for people: `complete` is false, how many rows are done, how to go on
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from claimscore.errors import ClaimscoreError
 from claimscore.pipeline.map.input_table import TableSource
-from claimscore.pipeline.map.map_files import CALLED, COLUMNS, NO_FAILURES, FinishedMap, MapFiles
+from claimscore.pipeline.map.map_files import (
+    CALLED,
+    COLUMNS,
+    NO_FAILURES,
+    FinishedMap,
+    FinishedRows,
+    MapFiles,
+)
 from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE, RowAnswers, TablePrompt
 from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory
+from claimscore.tables import FAILURES
 from claimscore.types import JSON
-
-#: Seconds between two versions of state.json.
-STATE_INTERVAL_S = 1.0
 
 
 class ChunkRows(NamedTuple):
@@ -55,19 +54,16 @@ class ChunkRows(NamedTuple):
 class MapParts:
     """Rows in, answers chunk by chunk, and the finished file in the end.
 
-    `directory` is open for writing. A finished file stays the base of the next one: chunks with
-    failures that are tried again are made anew here, and all others are read from the file.
-    Threads may read and write different chunks at once.
+    `directory` is open for writing. A finished file is taken apart into chunks again, so that those
+    with failures can be tried once more; it stays until the next one takes its place. Threads may
+    read and write different chunks at once.
     """
 
     def __init__(self, files: MapFiles, directory: RunDirectory) -> None:
         self._files = files
         self._directory = directory
-        self._finished = files.finished()
-        self._base = files.rows(directory.state) if self._finished is not None else None
         self._settings: JSON = {}
         self._left: set[int] = set()
-        self._state_written = 0.0
 
     def take(
         self, source: TableSource, settings: Callable[[str, int], JSON], prompt: Prompt
@@ -81,9 +77,11 @@ class MapParts:
         if not directory.steps_done(STAGE):  # nothing was made with the settings that stand there
             directory.invalidate({"records": directory.manifest.chunks_with("records")})
             directory.forget_settings(list(directory.settings))
-        if self._finished is not None and self._base is not None:
-            count, schema = self._finished.rows, self._base.schema(self._finished.columns)
-            self._finished.refuse_others(settings(digest, count))
+        finished = self._files.finished()
+        rows = self._files.rows(directory.state) if finished is not None else None
+        if finished is not None and rows is not None:
+            count, schema = finished.rows, rows.schema(finished.columns)
+            finished.refuse_others(settings(digest, count))
         elif directory.settings and directory.steps_done("records") == directory.n_chunks:
             count = directory.settings["records"]["count"]
             schema = dict(directory.read("records", 0).schema)
@@ -93,31 +91,37 @@ class MapParts:
         table_prompt = TablePrompt(prompt, schema, source.name)
         self._settings = settings(digest, count)
         directory.check_settings(self._settings, CALLED)
+        if finished is not None and rows is not None:
+            self._take_apart(finished, rows)
         for chunk, frame in enumerate(table.chunks(self.chunk_rows) if table is not None else ()):
             if not directory.manifest.has(chunk, "records"):
                 directory.write_parts(chunk, "records", {"records": frame})
         return table_prompt
 
-    def todo(self, *, retry_failed: bool) -> list[int]:
-        """The chunks to be asked about, in order.
+    def _take_apart(self, finished: FinishedMap, rows: FinishedRows) -> None:
+        """Make the rows of a finished file parts, as far as there are no newer ones."""
+        failures = self._files.read_failures()
+        for chunk in range(self._directory.n_chunks):
+            if self._directory.manifest.has(chunk, STAGE):
+                continue
+            first = chunk * self.chunk_rows
+            frame = rows.slice(first, self.chunk_rows)
+            given, added = frame.select(finished.columns), frame.drop(finished.columns)
+            of_chunk = failures.filter(pl.col("row").is_between(first, first + frame.height - 1))
+            named = [{"id": str(row["row"]), "stage": STAGE, **row} for row in of_chunk.to_dicts()]
+            self._directory.write_parts(chunk, "records", {"records": given})
+            self.write(chunk, RowAnswers(added, FAILURES.frame(named)))
 
-        Of a finished file these are chunks with failures: where the user wants them tried again,
-        and where an earlier call has begun to.
-        """
-        directory, size, again = self._directory, self.chunk_rows, set[int]()
+    def todo(self, *, retry_failed: bool) -> list[int]:
+        """The chunks to be asked about, in order: those without answers, and those with failures
+        where the user wants them tried again."""
+        directory, again = self._directory, set[int]()
         if retry_failed:
             failed = directory.scan("failures").select(pl.col("id").cast(pl.Int64)).collect()
-            again = {row // size for row in failed["id"]}
-        undone = set(range(-(-self.n_rows // size)))
-        if self._base is not None:
-            retries = retry_failed or directory.steps_done(STAGE)
-            undone = {row // size for row in self._base.failed_numbers()} if retries else set()
-        self._left = again | {chunk for chunk in undone if not directory.manifest.has(chunk, STAGE)}
+            again = {row // self.chunk_rows for row in failed["id"]}
+        chunks = range(directory.n_chunks)
+        self._left = again | {chunk for chunk in chunks if not directory.manifest.has(chunk, STAGE)}
         return sorted(self._left)
-
-    def nothing_new(self) -> FinishedMap | None:
-        """The finished file where nothing is left to do and nothing was done since."""
-        return None if self._left or self._directory.steps_done(STAGE) else self._finished
 
     @property
     def chunk_rows(self) -> int:
@@ -139,46 +143,12 @@ class MapParts:
         """The rows of a chunk. `ConfigError` where a part is damaged."""
         directory = self._directory
         added = directory.read(COLUMNS, chunk) if directory.manifest.has(chunk, STAGE) else None
-        if self._finished is None or self._base is None:
-            return ChunkRows(directory.read("records", chunk), added)
-        rows = self._base.slice(chunk * self.chunk_rows, self.chunk_rows)
-        columns = self._finished.columns
-        return ChunkRows(rows.select(columns), rows.drop(columns) if added is None else added)
+        return ChunkRows(directory.read("records", chunk), added)
 
     def write(self, chunk: int, answers: RowAnswers) -> None:
         """Make the answers of all rows of a chunk count."""
         frames = {COLUMNS: answers.columns, "failures": answers.failures}
         self._directory.write_parts(chunk, STAGE, frames)
-        self._left.discard(chunk)
-        if time.monotonic() - self._state_written >= STATE_INTERVAL_S:
-            self._write_state()
-
-    @contextlib.contextmanager
-    def state_kept(self) -> Iterator[None]:
-        """Keep state.json up to date while the block works, and when it is stopped."""
-        self._write_state()
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(ClaimscoreError):  # the reason to stop is the news
-                self._write_state()
-            raise
-
-    def _write_state(self) -> None:
-        """Say for people how far the work is."""
-        self._state_written = time.monotonic()
-        total, done = self.n_rows, self.n_done
-        failed = self._directory.manifest.counts().get("failures", 0)
-        state = {
-            "complete": False,
-            "out": str(self._files.where),
-            "rows": {"total": total, "done": done, "failed": failed, "left": total - done},
-            "settings": self._settings,
-            "to_go_on": "run the same `claimscore map` command again",
-            "updated": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        text = json.dumps(state, indent=2) + "\n"
-        self._directory.storage.write("state.json", text.encode())
 
     def write_files(self) -> FinishedMap:
         """Put the parts together. The bytes depend on rows and settings alone."""
