@@ -23,19 +23,29 @@ from claimscore.stats.prediction_powered import (
     stratified_draw,
 )
 
-TRUTH = float(stats.norm.cdf(1.2 / np.sqrt(2)))
-
 
 class Case(NamedTuple):
-    """How much of the hidden number the judge sees (0 to 1), and its bias."""
+    """How much of the hidden number the judge sees (0 to 1), its bias, how sure it is, and the mean
+    of the hidden number."""
 
     n_records: int
     n_labels: int
     informed: float
     bias: float
+    sharp: float = 2.0
+    level: float = 1.2
+
+    @property
+    def truth(self) -> float:
+        """The share of claims that are true."""
+        return float(stats.norm.cdf(self.level / np.sqrt(2)))
 
 
 CASES = (
+    *(Case(60, n, 0.7, 0.5) for n in range(1, 11)),
+    *(Case(60, n, 0.7, 0.3, level=2.5) for n in (1, 2, 4, 6, 7, 8, 9, 10, 12, 16)),
+    *(Case(60, n, 0.0, 0.0, level=0.0) for n in (2, 4, 7, 8, 10, 16)),
+    *(Case(100, n, 0.9, 0.3, 12.0, level) for n in (8, 16, 40) for level in (1.2, 2.5)),
     Case(150, 80, 0.9, 0.8),
     Case(150, 80, 0.5, -0.6),
     Case(150, 80, 0.0, 0.0),
@@ -49,9 +59,10 @@ def population(case: Case, generator: np.random.Generator, bias: float) -> Label
     """A sample with labels, judged with that bias."""
     record = np.repeat(np.arange(case.n_records), generator.integers(2, 10, case.n_records))
     n = record.size
-    hidden = generator.normal(size=case.n_records)[record] + generator.normal(size=n) + 1.2
+    hidden = generator.normal(size=case.n_records)[record] + generator.normal(size=n) + case.level
     noise = 1.5 * generator.normal(size=n)
-    predicted = 1 / (1 + np.exp(-2 * (case.informed * hidden + (1 - case.informed) * noise + bias)))
+    seen = case.informed * hidden + (1 - case.informed) * noise + bias
+    predicted = 1 / (1 + np.exp(-case.sharp * seen))
     stratum = np.digitize(predicted, [0.15, 0.5])
     draw = stratified_draw(stratum, predicted, case.n_labels, int(generator.integers(2**31)))
     label, weight = np.full(n, np.nan), np.zeros(n)
@@ -71,7 +82,11 @@ def simulated(case: Case, simulations: int, samples: int) -> tuple[list[float], 
         found = corrected_mean(one, samples=samples, seed=seed)
         difference = corrected_difference(other, one, samples=samples, seed=seed)
         for place, (estimate, truth) in enumerate(
-            ((found.corrected, TRUTH), (found.classical, TRUTH), (difference.corrected, 0.0))
+            (
+                (found.corrected, case.truth),
+                (found.classical, case.truth),
+                (difference.corrected, 0.0),
+            )
         ):
             low, high = estimate.interval or (np.nan, np.nan)
             held[place] += low <= truth <= high
@@ -87,13 +102,14 @@ def main() -> None:
     given = parser.parse_args()
     low, high = stats.binom.ppf([0.025, 0.975], given.simulations, 0.95) / given.simulations
     print(f"{given.simulations} simulations; coverage of 95 % is within {low:.1%} to {high:.1%}\n")
-    print("records  labels  judge sees  bias | corrected  classical  difference | width")
+    print("records  labels  true  sees  bias  sharp | corrected  classical  difference | width")
     for case in CASES:
         (corrected, classical, difference), width = simulated(
             case, given.simulations, given.samples
         )
         print(
-            f"{case.n_records:7}  {case.n_labels:6}  {case.informed:10.1f}  {case.bias:4.1f} | "
+            f"{case.n_records:7}  {case.n_labels:6}  {case.truth:4.2f}  {case.informed:4.1f}  "
+            f"{case.bias:4.1f}  {case.sharp:5.1f} | "
             f"{corrected:9.1%}  {classical:9.1%}  {difference:10.1%} | {width:5.2f}",
             flush=True,
         )

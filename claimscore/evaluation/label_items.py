@@ -106,6 +106,7 @@ class Items:
             stratum=rows["stratum"].to_numpy().astype(np.intp),
             label=rows["label"].cast(pl.Float64).fill_null(math.nan).to_numpy(),
             weight=rows["weight"].cast(pl.Float64).fill_null(0.0).to_numpy(),
+            ends=(0.0, 1.0) if self.of_claims else None,
         )
 
 

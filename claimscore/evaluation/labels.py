@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from claimscore.evaluation.label_items import (
     people,
     read_labels,
 )
+from claimscore.evaluation.ratings_table import LARGEST
 from claimscore.evaluation.result import (
     EvaluationResult,
     Mark,
@@ -40,7 +41,15 @@ from claimscore.metrics.support import VERDICTS
 from claimscore.option import argument, option
 from claimscore.stats.bootstrap import Array, ratio, resamples
 from claimscore.stats.correlation import kendall
-from claimscore.stats.prediction_powered import CorrectedMean, Estimate, corrected_mean
+from claimscore.stats.prediction_powered import (
+    CorrectedMean,
+    Estimate,
+    corrected_mean,
+    share_bounds,
+)
+
+#: Labels of fewer records show no interval of κ.
+KAPPA_RECORDS = 30
 
 #: Steps of the probability in the reliability diagram.
 BINS = 5
@@ -63,9 +72,6 @@ RELIABILITY: dict[str, pl.DataType] = {
     **interval_columns("supported"),
 }
 
-#: A measure of weighted sums of records ``[draw, ...]``: ``[draw]``.
-CellMeasure = Callable[[Array], Array]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LabelsConfig:
@@ -87,8 +93,8 @@ class LabelsConfig:
         if not self.labels:
             raise ConfigError("name at least one file of labels")
         check_least(self, samples=1, seed=0)
-        if self.half_width is not None and not self.half_width > 0:
-            raise ConfigError(f"--half-width must be above 0, not {self.half_width:g}")
+        if self.half_width is not None and not 0 < self.half_width <= LARGEST:
+            raise ConfigError(f"--half-width must be a number above 0, not {self.half_width:g}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,19 +180,15 @@ class LabelsResult(EvaluationResult):
 
     def _needed(self) -> Iterator[str]:
         wanted = self.half_width
-        if wanted is None:
-            yield "too few labels for an interval"
+        if self.mean.reason is not None or wanted is None:
+            yield f"{self.mean.reason}: no interval"
             return
         said = f"an interval of ± {wanted:.3g}"
         if self.config.half_width is None:
             said = f"an interval half as wide (± {wanted:.3g}; --half-width names another)"
         n = self.mean.labels_needed(wanted)
-        if n is None:
-            least = self.mean.least_half_width or 0.0
-            yield (
-                f"{said} needs more records: with a label for every item it would still be "
-                f"± {least:.3g}"
-            )
+        if n is None or n > self.n_items:
+            yield f"{said} needs more records: a label for every item does not give it"
         else:
             yield f"{said} needs about {n:,} labels"
 
@@ -196,6 +198,8 @@ class LabelsResult(EvaluationResult):
             for row in self.agreement.iter_rows(named=True)
         ]
         notes = [f"{self.n_ties:,} labels left out: people were divided"] if self.n_ties else []
+        if "κ" in self.agreement["measure"]:
+            notes.append(f"κ has an interval from {KAPPA_RECORDS} records on, if labels disagree")
         header = ("agreement", "measure", "n", "value")
         return Section("Agreement", header, cells, tuple(notes))
 
@@ -293,8 +297,8 @@ def _rater_row(one: Rater, other: Rater, samples: int, seed: int) -> Row:
         tau = kendall(*values, level="pooled").value if rows.height > 1 else None
         return row | {"measure": "tau-b", "value": tau}
     rows = rows.drop_nulls("label")
-    found = _measured(_cells(rows, "label", "label_right"), {"value": _kappa}, samples, seed)
-    return row | {"n": rows.height, "measure": "κ"} | found
+    row |= {"n": rows.height, "measure": "κ"}
+    return row | _with_kappa(_cells(rows, "label", "label_right"), samples, seed)
 
 
 def _cells(rows: pl.DataFrame, one: str, other: str) -> Array:
@@ -307,21 +311,6 @@ def _cells(rows: pl.DataFrame, one: str, other: str) -> Array:
     return found
 
 
-def _measured(
-    cells: Array, measures: dict[str, CellMeasure], samples: int, seed: int
-) -> dict[str, float | None]:
-    """Each measure of the sums over records of their cells, with its percentile interval."""
-    found: dict[str, float | None] = {}
-    if not len(cells):
-        return found
-    flat = cells.reshape(len(cells), -1)
-    blocks = [weights @ flat for weights in resamples(len(cells), samples, seed)]
-    draws = np.concatenate(blocks).reshape(-1, *cells.shape[1:])
-    for name, measure in measures.items():
-        found |= with_interval(name, float(measure(cells.sum(0)[None])[0]), measure(draws))
-    return found
-
-
 def _kappa(cells: Array) -> Array:
     """Cohen's κ: agreement beyond chance, as a share of what there could be."""
     total = cells.sum((1, 2))
@@ -330,23 +319,43 @@ def _kappa(cells: Array) -> Array:
     return ratio(same - chance, 1 - chance)
 
 
+def _with_kappa(cells: Array, samples: int, seed: int) -> dict[str, float | None]:
+    """κ of the sums over records, with the percentiles of draws of records where labels are enough
+    and do not all agree."""
+    sums = cells.sum(0)
+    value = float(_kappa(sums[None])[0])
+    drawn = [np.tensordot(weights, cells, 1) for weights in resamples(len(cells), samples, seed)]
+    found = with_interval("value", value, _kappa(np.concatenate(drawn)))
+    agree = np.trace(sums) == sums.sum()
+    few = len(cells) < KAPPA_RECORDS
+    return found | ({"value_low": None, "value_high": None} if few or agree else {})
+
+
+def _with_share(
+    name: str, hits: Array, weight: Array, samples: int, seed: int
+) -> dict[str, float | None]:
+    """A share of what was labelled, sums of records ``[records]``, with its interval."""
+    if not weight.sum():
+        return {}
+    low, high = share_bounds(hits, weight, samples=samples, seed=seed)
+    return {name: float(hits.sum() / weight.sum()), f"{name}_low": low, f"{name}_high": high}
+
+
 def _by_verdict(both: pl.DataFrame, samples: int, seed: int) -> Iterator[Row]:
     rows = both.drop_nulls("label")
     cells = _cells(rows, "verdict", "label")
     for place, verdict in enumerate(VERDICTS):
-
-        def precision(drawn: Array, at: int = place) -> Array:
-            return ratio(drawn[:, at, at], drawn[:, at, :].sum(1))
-
-        def recall(drawn: Array, at: int = place) -> Array:
-            return ratio(drawn[:, at, at], drawn[:, :, at].sum(1))
-
-        measures: dict[str, CellMeasure] = {"precision": precision, "recall": recall}
+        hits, said, by_people = (
+            cells[:, place, place],
+            cells[:, place, :].sum(1),
+            cells[:, :, place].sum(1),
+        )
         yield {
             "verdict": verdict,
             "n_said": rows.filter(verdict=verdict).height,
             "n_people": rows.filter(label=verdict).height,
-            **_measured(cells, measures, samples, seed),
+            **_with_share("precision", hits, said, samples, seed),
+            **_with_share("recall", hits, by_people, samples, seed),
         }
 
 
@@ -358,13 +367,8 @@ def _reliability(both: pl.DataFrame, samples: int, seed: int) -> Iterator[Row]:
         row: dict[str, Any] = {"from": at / BINS, "to": (at + 1) / BINS, "n": rows.height}
         if rows.height:
             row["probability"] = float(np.average(rows["predicted"], weights=rows["weight"]))
-            sums = rows.group_by("id", maintain_order=True).agg(
-                said=(pl.col("weight") * pl.col("value")).sum(), weight=pl.col("weight").sum()
-            )
-            row |= _measured(
-                sums.drop("id").to_numpy(),
-                {"supported": lambda drawn: ratio(drawn[:, 0], drawn[:, 1])},
-                samples,
-                seed,
-            )
+            hits = (pl.col("value") * pl.col("weight")).sum()
+            sums = rows.group_by("id", maintain_order=True).agg(hits, weight=pl.col("weight").sum())
+            by_record = sums["value"].to_numpy(), sums["weight"].to_numpy()
+            row |= _with_share("supported", *by_record, samples, seed)
         yield row

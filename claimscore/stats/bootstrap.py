@@ -177,6 +177,14 @@ def resamples(n_rows: int, samples: int, seed: Seed) -> Iterator[Array]:
         yield row_counts(drawn, n_rows)
 
 
+def exponential_weights(n_rows: int, samples: int, seed: Seed) -> Iterator[Array]:
+    """Blocks of weights ``[sample, row]`` of the Bayesian bootstrap (Rubin 1981), of mean 1."""
+    generator = np.random.Generator(np.random.PCG64(seed))
+    block = max(1, _BLOCK // max(n_rows, 1))
+    for start in range(0, samples, block):
+        yield generator.standard_exponential((min(block, samples - start), n_rows))
+
+
 def percentile_bounds(draws: Array, alpha: float = 0.05) -> Bounds:
     """The interval that leaves out `alpha`/2 of the defined draws on either side."""
     defined = draws[~np.isnan(draws)]

@@ -148,23 +148,14 @@ def paired_interval(
     if d.size < 2:
         raise ValueError("an interval of a difference needs at least two records")
     n = d.size
-    tail = float(stats.norm.cdf(expanded_quantile(n, level=level)))
+    quantile = math.sqrt(n / (n - 1)) * float(stats.t.ppf((1 - level) / 2, n - 1))
+    tail = float(stats.norm.cdf(quantile))
     if np.count_nonzero(d) > MOST_RESAMPLED:
         low, high, share = _limit(d, tail, samples)
     else:
         low, high, share = _resampled(d, tail, samples, seed)
     at_zero = stats.norm.ppf(share) * math.sqrt((n - 1) / n)
     return DifferenceInterval(low, high, float(2 * stats.t.cdf(at_zero, n - 1)))
-
-
-def expanded_quantile(n: int, parameters: int = 1, level: float = LEVEL) -> float:
-    """Where an interval of n values begins, in standard deviations of the resampled estimate.
-
-    −√(n/m)·t, Student's with the m = n − `parameters` degrees of freedom that are left
-    (Hesterberg 2015 for a mean).
-    """
-    free = n - parameters
-    return math.sqrt(n / free) * float(stats.t.ppf((1 - level) / 2, free))
 
 
 def _resampled(d: Array, tail: float, samples: int, seed: int) -> tuple[float, float, float]:

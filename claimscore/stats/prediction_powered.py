@@ -9,6 +9,15 @@ that of the labels where the judge is of no use; Fisch et al. (2024, Stratified 
 Inference) do so by strata.
 
 Items belong to records, which are resampled as wholes: claims of one summary are not independent.
+
+**Few labels.** What n labels do not show may still be there. So a lower bound counts one record
+more that has the least label there can be, and an upper bound one that has the largest, with the
+mean prediction. Its weight is the mean of the others' (of unequal ones Σw²/Σw, Kish 1965), and all
+weights are exponential (Rubin 1981, The Bayesian Bootstrap). Of n labels of equal weight that are 0
+or 1 the quantiles are those of Beta(x, n − x + 1) and Beta(x + 1, n − x): the exact interval of
+Clopper and Pearson (1934). For any bounded values they are the bound of Learned-Miller and Thomas
+(2019, A New Confidence Interval for the Mean of a Bounded Random Variable). More labels bring it to
+the bootstrap interval without a step.
 """
 
 from __future__ import annotations
@@ -21,17 +30,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from claimscore.stats.bootstrap import MIN_VALUES, Array, Bounds, ratio, resamples
-from claimscore.stats.paired import expanded_quantile
+from claimscore.stats.bootstrap import MIN_VALUES, Array, Bounds, exponential_weights
+from claimscore.stats.paired import paired_differences, paired_interval
 
 #: Fewer labels of a stratum share their error with the stratum that has most.
 LEAST_LABELS = 5
 
-_QUANTILE = float(stats.norm.ppf(0.975))
+#: Fewer labels do not say how much the predictions explain; fewer ratings have no interval.
+FEW_LABELS = 8
+
+_TAIL = 0.025
+_QUANTILE = float(stats.norm.ppf(1 - _TAIL))
 
 
 class Estimate(NamedTuple):
-    """A mean and its 95 % interval, None where there are too few labels for one."""
+    """A mean and its 95 % interval, None where there is none."""
 
     value: float
     low: float | None
@@ -49,7 +62,8 @@ class LabelledSample:
     The mean of a record is the sum of its items' values by their `share`, which sum to 1.
     `metric` is the value that a metric gives the item, `predicted` what predicts its label, in any
     unit; `label` is NaN without one, and `weight` how many items a labelled one was drawn for.
-    `record` and `stratum` are numbers from 0 on.
+    `record` and `stratum` are numbers from 0 on. `ends` are the least and the largest label that
+    there can be, of which predictions are then probabilities; None for ratings on no known scale.
     """
 
     record: NDArray[np.intp]
@@ -59,6 +73,7 @@ class LabelledSample:
     stratum: NDArray[np.intp]
     label: Array
     weight: Array
+    ends: tuple[float, float] | None = (0.0, 1.0)
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
@@ -70,8 +85,9 @@ class CorrectedMean:
     """Three estimates of the mean that people would give all records.
 
     `uncorrected` is the metric's own mean, `classical` the weighted mean of the labels alone,
-    `corrected` that with the predictions. `half_width` is half the corrected interval; labels can
-    shrink it to `least_half_width` at most, because the records are a sample too.
+    `corrected` that with the predictions; `reason` says why these two have no interval.
+    `half_width` is half the corrected interval; labels can shrink it to `least_half_width` at most,
+    because the records are a sample too.
     """
 
     n_records: int
@@ -79,6 +95,7 @@ class CorrectedMean:
     uncorrected: Estimate
     classical: Estimate
     corrected: Estimate
+    reason: str | None = None
     half_width: float | None = None
     least_half_width: float | None = None
 
@@ -92,18 +109,33 @@ class CorrectedMean:
 
 
 def corrected_mean(sample: LabelledSample, *, samples: int, seed: int) -> CorrectedMean:
-    """The estimates with expanded percentile intervals from `samples` draws of the records.
+    """The estimates with their intervals from `samples` draws of the records.
 
     `ValueError` where no item has a label.
     """
-    return _corrected(_Estimator(sample), None, samples, seed)
+    return _estimates([sample], samples, seed)
 
 
 def corrected_difference(
     a: LabelledSample, b: LabelledSample, *, samples: int, seed: int
 ) -> CorrectedMean:
     """`b` minus `a`, whose records have the same numbers: both are drawn together."""
-    return _corrected(_Estimator(b), _Estimator(a), samples, seed)
+    return _estimates([b, a], samples, seed)
+
+
+def share_bounds(hits: Array, weight: Array, *, samples: int, seed: int) -> Bounds:
+    """The 95 % interval of the share Σ `hits` / Σ `weight`, sums of records ``[records]``; exact
+    where each record has one label of the same weight. None without weight."""
+    labelled = weight > 0
+    n = int(labelled.sum())
+    if not n:
+        return Bounds(None, None)
+    label = hits[labelled] / weight[labelled]
+    zeros, ones = np.zeros(n), np.ones(n)
+    sample = LabelledSample(
+        np.arange(n), ones, zeros, zeros, zeros.astype(np.intp), label, weight[labelled]
+    )
+    return Bounds(*_interval([_Mean(sample, sample.stratum, 0.0)], samples, seed)[1:3])
 
 
 class Draw(NamedTuple):
@@ -144,135 +176,162 @@ def _allocated(sizes: NDArray[np.intp], n: int) -> NDArray[np.intp]:
     return found
 
 
-class _Estimator:
-    """Sums of each record and stratum, ``[records, strata]``, of which every estimate is made."""
+class _Interval(NamedTuple):
+    value: float
+    low: float
+    high: float
+    variance: float
 
-    def __init__(self, sample: LabelledSample) -> None:
-        if not sample.labelled.any():
-            raise ValueError("no item has a label")
-        self.n_records = int(sample.record.max()) + 1
-        self.n_labels = int(sample.labelled.sum())
-        self._sample = sample
-        stratum = self._stratum = self._strata()
-        self._power = self._weight_of_predictions()
-        self.n_parameters = np.unique(stratum).size + 1  # a mean a stratum, and the weight
+
+class _Mean:
+    """The mean of a sample with labels, corrected by predictions of some weight in strata."""
+
+    def __init__(self, sample: LabelledSample, stratum: NDArray[np.intp], power: float) -> None:
+        self._sample, self._stratum = sample, stratum
+        self.n_records, self._n_strata = int(sample.record.max()) + 1, int(stratum.max()) + 1
+        self._error = sample.label - power * sample.predicted
         weight = np.where(sample.labelled, sample.weight, 0.0) * sample.share
-        label = np.where(sample.labelled, sample.label, 0.0)
-        places = sample.record, stratum
-        shape = self.n_records, int(stratum.max()) + 1
+        self._shares = self._sums(sample.share)
+        self._predictions = self._sums(sample.share * power * sample.predicted).sum(1)
+        self._weights = self._sums(weight)
+        self._errors = self._sums(weight * np.where(sample.labelled, self._error, 0.0))
+        by_record = self._weights.sum(1)
+        self._one_more = by_record @ by_record / by_record.sum()
+        self.limits = sample.ends or (-math.inf, math.inf)
+        typical = power * np.average(sample.predicted, weights=sample.share)
+        least, largest = _ends(sample)
+        self._ends = np.array([[least - typical], [0.0], [largest - typical]])
 
-        def summed(values: Array) -> Array:
-            sums = np.zeros(shape)
-            np.add.at(sums, places, values)
-            return sums
+    def _sums(self, values: Array) -> Array:
+        """Of each record and stratum, ``[records, strata]``."""
+        sums = np.zeros((self.n_records, self._n_strata))
+        np.add.at(sums, (self._sample.record, self._stratum), values)
+        return sums
 
-        self._share = summed(sample.share)
-        self._metric = summed(sample.share * sample.metric).sum(1)
-        self._predicted = summed(sample.share * self._power * sample.predicted)
-        self._weight = summed(weight)
-        self._label = summed(weight * label)
-        self._error = summed(weight * (label - self._power * sample.predicted))
+    def means(self, drawn: Array, more: Array) -> Array:
+        """Of records with the weights `drawn` ``[draws, records]``: ``[3, draws]``.
 
-    def _strata(self) -> NDArray[np.intp]:
-        """The strata, those with few labels joined with the one that has most."""
-        sample = self._sample
-        n_labels = np.bincount(sample.stratum, weights=sample.labelled)
-        few = n_labels < LEAST_LABELS
-        joined: NDArray[np.intp] = np.where(few[sample.stratum], n_labels.argmax(), sample.stratum)
-        return joined
-
-    def _weight_of_predictions(self) -> float:
-        """PPI++'s weight of the predictions: their covariance with the labels within strata."""
-        sample, stratum = self._sample, self._stratum
-        along = across = 0.0
-        for own in (sample.labelled & (stratum == one) for one in np.unique(stratum)):
-            n = int(own.sum())
-            if n < 2:
-                continue
-            label = sample.label[own] - sample.label[own].mean()
-            predicted = sample.predicted[own] - sample.predicted[own].mean()
-            scale = sample.weight[own].sum() ** 2 / n / (n - 1)
-            along += scale * float(label @ predicted)
-            across += scale * float(predicted @ predicted)
-        if across <= 1e-12:
-            return 0.0
-        return along / across / (1 + self.n_labels / len(sample.label))
-
-    def estimates(self, weights: Array) -> Array:
-        """Uncorrected, classical and corrected for each draw ``[draws, records]``: ``[3, draws]``.
-
-        A stratum of which a draw has no label takes the error of all of them.
+        The second is of these records; the first has one more, of weight `more` ``[draws]``, with
+        the least label, and the third one with the largest.
         """
-        total = weights.sum(1)
-        weight, error = weights @ self._weight, weights @ self._error
-        of_all = ratio(error.sum(1), weight.sum(1))[:, None]
-        errors = np.where(weight > 0, ratio(error, weight), of_all)
-        corrected = (weights @ self._predicted + (weights @ self._share) * errors).sum(1) / total
-        classical = ratio((weights @ self._label).sum(1), weight.sum(1))
-        return np.stack([weights @ self._metric / total, classical, corrected])
+        total, weights = drawn.sum(1), drawn @ self._weights
+        errors = ((drawn @ self._shares) * (drawn @ self._errors) / weights).sum(1) / total
+        one_more = np.stack([more, 0 * more, more]) * self._one_more
+        of_all = weights.sum(1)
+        corrected = (errors * of_all + one_more * self._ends) / (of_all + one_more)
+        means: Array = corrected + (drawn @ self._predictions) / total
+        return means
 
     def labels_variance(self) -> float:
-        """The part of the corrected mean's variance that comes from labelling some items only."""
-        sample, stratum = self._sample, self._stratum
-        found = 0.0
-        for one in np.unique(stratum):
-            own = sample.labelled & (stratum == one)
-            n, n_items = int(own.sum()), int((stratum == one).sum())
+        """The part of the variance that comes from labelling some items only."""
+        sample, variance = self._sample, 0.0
+        for one in range(self._n_strata):
+            own = sample.labelled & (self._stratum == one)
+            n, n_items = int(own.sum()), int((self._stratum == one).sum())
             if n > 1:
-                error = sample.share[own] * (
-                    sample.label[own] - self._power * sample.predicted[own]
-                )
-                error -= sample.share[own] * error.sum() / sample.share[own].sum()
-                found += n_items**2 / n * max(0.0, 1 - n / n_items) * float(error.var(ddof=1))
-        return found / self.n_records**2
+                share = sample.share[own]
+                error = share * (self._error[own] - np.average(self._error[own], weights=share))
+                variance += n_items**2 / n * max(0.0, 1 - n / n_items) * float(error.var(ddof=1))
+        return variance / self.n_records**2
 
 
-def _corrected(
-    main: _Estimator, other: _Estimator | None, samples: int, seed: int
-) -> CorrectedMean:
-    both = [main] if other is None else [main, other]
-    n_records = max(one.n_records for one in both)
+def _ends(sample: LabelledSample) -> tuple[float, float]:
+    """The least and the largest label; of ratings those that were given."""
+    return sample.ends or (float(np.nanmin(sample.label)), float(np.nanmax(sample.label)))
 
-    def estimates(weights: Array) -> Array:
-        found = main.estimates(weights)
-        return found if other is None else found - other.estimates(weights)
 
-    values = estimates(np.ones((1, n_records)))[:, 0]
-    n_labels = sum(one.n_labels for one in both)
-    fewest = min(both, key=lambda one: one.n_labels)
-    least = fewest.n_labels
-    draws = np.concatenate(
-        [estimates(weights) for weights in resamples(n_records, samples, seed)], axis=1
-    )
-    bounds = [
-        _bounds(draws[0], n_records),
-        _bounds(draws[1], least),
-        _bounds(draws[2], least, fewest.n_parameters),
+def _joined_strata(sample: LabelledSample) -> NDArray[np.intp]:
+    """The strata, those with few labels joined with the one that has most; numbers from 0 on."""
+    n_labels = np.bincount(sample.stratum, weights=sample.labelled)
+    few = n_labels < LEAST_LABELS
+    joined = np.where(few[sample.stratum], n_labels.argmax(), sample.stratum)
+    return np.unique(joined, return_inverse=True)[1].astype(np.intp)
+
+
+def _weight_of_predictions(sample: LabelledSample, stratum: NDArray[np.intp]) -> float:
+    """PPI++'s weight of the predictions: their covariance with the labels within strata."""
+    n_labels = int(sample.labelled.sum())
+    if n_labels < FEW_LABELS:
+        return 0.0
+    along = across = 0.0
+    for own in (sample.labelled & (stratum == one) for one in np.unique(stratum)):
+        n = int(own.sum())
+        label = sample.label[own] - sample.label[own].mean()
+        predicted = sample.predicted[own] - sample.predicted[own].mean()
+        scale = sample.weight[own].sum() ** 2 / n / max(1, n - 1)
+        along += scale * float(label @ predicted)
+        across += scale * float(predicted @ predicted)
+    if across <= 1e-12:
+        return 0.0
+    power = along / across / (1 + n_labels / len(sample.label))
+    return power if sample.ends is None else min(1.0, max(0.0, power))
+
+
+def _why_no_interval(sample: LabelledSample) -> str | None:
+    least, largest = _ends(sample)
+    if sample.ends is not None:
+        return None
+    if sample.labelled.sum() < FEW_LABELS:
+        return f"fewer than {FEW_LABELS} ratings"
+    return "all ratings are equal" if least == largest else None
+
+
+def _interval(means: list[_Mean], samples: int, seed: int) -> _Interval:
+    """Of a mean, or of the first less the second."""
+    n = max(mean.n_records for mean in means)
+
+    def estimate(drawn: Array) -> Array:
+        first, *others = (
+            mean.means(drawn[:, :n], drawn[:, n + place]) for place, mean in enumerate(means)
+        )
+        return first - others[0][::-1] if others else first
+
+    least, largest = means[0].limits if len(means) == 1 else (-math.inf, math.inf)
+    value = min(largest, max(least, float(estimate(np.ones((1, n + len(means))))[1, 0])))
+    blocks = exponential_weights(n + len(means), samples, seed)
+    low, middle, high = np.concatenate([estimate(block) for block in blocks], axis=1)
+    low, high = np.quantile(low, _TAIL), np.quantile(high, 1 - _TAIL)
+    return _Interval(value, max(least, float(low)), min(largest, float(high)), float(middle.var()))
+
+
+def _estimates(both: list[LabelledSample], samples: int, seed: int) -> CorrectedMean:
+    """Of one sample, or of the first less the second."""
+    if not all(sample.labelled.any() for sample in both):
+        raise ValueError("no item has a label")
+    reason = next(filter(None, map(_why_no_interval, both)), None)
+    strata = [_joined_strata(sample) for sample in both]
+    means = [
+        _Mean(sample, stratum, _weight_of_predictions(sample, stratum))
+        for sample, stratum in zip(both, strata, strict=True)
     ]
-    uncorrected, classical, corrected = (
-        Estimate(float(value), *bound) for value, bound in zip(values, bounds, strict=True)
+    of_labels = [_Mean(sample, np.zeros_like(sample.stratum), 0.0) for sample in both]
+    corrected, classical = (_interval(some, samples, seed) for some in (means, of_labels))
+    by_record = [np.bincount(one.record, one.share * one.metric).astype(float) for one in both]
+    d = by_record[0] if len(both) == 1 else paired_differences(by_record[1], by_record[0])
+    known = CorrectedMean(
+        d.size,
+        sum(int(sample.labelled.sum()) for sample in both),
+        _uncorrected(d, samples, seed),
+        Estimate(classical.value, None, None),
+        Estimate(corrected.value, None, None),
+        reason,
     )
-    half = least_half = None
-    if corrected.low is not None and corrected.high is not None:
-        half = (corrected.high - corrected.low) / 2
-        of_labels = sum(one.labels_variance() for one in both) * _QUANTILE**2
-        least_half = math.sqrt(max(0.0, half**2 - of_labels))
-    return CorrectedMean(n_records, n_labels, uncorrected, classical, corrected, half, least_half)
+    if reason is not None:
+        return known
+    half = (corrected.high - corrected.low) / 2
+    of_records = corrected.variance - sum(mean.labels_variance() for mean in means)
+    return dataclasses.replace(
+        known,
+        classical=Estimate(*classical[:3]),
+        corrected=Estimate(*corrected[:3]),
+        half_width=half,
+        least_half_width=min(half, _QUANTILE * math.sqrt(max(0.0, of_records))),
+    )
 
 
-def _bounds(draws: Array, n: int, parameters: int = 1) -> Bounds:
-    """Percentiles of the draws of an estimate from n values, with `parameters` estimated.
-
-    They are expanded for few values as in `paired.paired_interval`, and moved by Efron's (1987,
-    Better Bootstrap Confidence Intervals, JASA 82:171) acceleration a, a sixth of the skewness of
-    the draws, from z to z/(1 − a·z). Where few labels differ from the others, estimate and spread
-    are correlated: plain percentiles then end too early on the side of the few.
-    """
-    defined = draws[~np.isnan(draws)]
-    if n < MIN_VALUES or not defined.size:
-        return Bounds(None, None)
-    z = expanded_quantile(n, parameters)
-    varies = np.ptp(defined) > 1e-12
-    a = float(np.clip(stats.skew(defined) / 6, -0.2, 0.2)) if varies else 0.0
-    tails = [float(stats.norm.cdf(one / (1 - a * one))) for one in (z, -z)]
-    return Bounds(*np.quantile(defined, tails).tolist())
+def _uncorrected(d: Array, samples: int, seed: int) -> Estimate:
+    """No interval where values are few or equal: they do not show how they spread."""
+    if d.size < MIN_VALUES or (d == d[0]).all():
+        return Estimate(float(d.mean()), None, None)
+    interval = paired_interval(d, samples=samples, seed=seed)
+    return Estimate(float(d.mean()), interval.low, interval.high)

@@ -173,6 +173,28 @@ def test_ids_that_look_like_escaped_formulas_stay_apart(cli: Command, tmp_path: 
     assert found["labels"] == 12
 
 
+@pytest.mark.parametrize("n", [1, 6])
+def test_few_labels_have_the_widths_of_few_labels(cli: Command, run: Path, n: int) -> None:
+    """All `n` are supported: the mean's exact bounds, and no interval of κ."""
+    cli("label", run, "--n", n)
+    fill_in(run / "labels.csv", lambda row: "s")
+    found = cli("evaluate", "labels", run, run / "labels.csv", "--json").json()
+    for row in found["means"][:2]:
+        assert (row["value"], row["high"]) == (1.0, 1.0)
+        assert 0 < row["low"] < 0.025 ** (1 / n) + 0.03
+    assert found["agreement"][0]["value_low"] is None
+    shares = [(row["precision"], row["precision_low"]) for row in found["by_verdict"]]
+    assert all(share is None or low < share or low == 0 for share, low in shares)
+    out = cli("evaluate", "labels", run, run / "labels.csv").out
+    assert "κ has an interval from 30 records on, if labels disagree" in out
+    assert "± 0;" not in out
+    for width in ("nan", "inf", "1e300", "0"):
+        refused = cli("evaluate", "labels", run, run / "labels.csv", "--half-width", width)
+        assert (refused.status, "--half-width must be a number" in refused.err) == (2, True)
+    tiny = cli("evaluate", "labels", run, run / "labels.csv", "--half-width", "1e-90").out
+    assert "needs more records" in tiny
+
+
 def test_one_rating_has_no_correlation(cli: Command, run: Path, tmp_path: Path) -> None:
     sheet = tmp_path / "ratings.csv"
     cli("label", run, "--metric", "m", "--n", 1, "--out", sheet)
@@ -180,7 +202,9 @@ def test_one_rating_has_no_correlation(cli: Command, run: Path, tmp_path: Path) 
     found = cli("evaluate", "labels", run, sheet, "--json").json()
     assert found["agreement"][0] | {"value": None} == found["agreement"][0]
     assert found["means"][0]["low"] is None
-    assert "not defined" in cli("evaluate", "labels", run, sheet).out
+    out = cli("evaluate", "labels", run, sheet).out
+    assert "not defined" in out
+    assert "fewer than 8 ratings: no interval" in out
 
 
 def test_what_cannot_be_drawn(cli: Command, run: Path) -> None:
