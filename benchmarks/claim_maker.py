@@ -20,7 +20,7 @@ from pathlib import Path
 
 import anyio
 
-from claimscore.baseline.provider import PARSER, BuiltinProvider
+from claimscore.baseline.provider import MODEL, BuiltinProvider
 from claimscore.types import Message, OutputSchema, Request
 
 IN_FLIGHT = 64
@@ -28,7 +28,7 @@ IN_FLIGHT = 64
 
 async def ask(sentences: list[str]) -> list[str]:
     """The answers to a request for each sentence."""
-    provider = BuiltinProvider(PARSER)
+    provider = BuiltinProvider()
     output = OutputSchema("decompose", {"type": "object"})
     answers = [""] * len(sentences)
     waiting = iter(enumerate(sentences))
@@ -36,7 +36,7 @@ async def ask(sentences: list[str]) -> list[str]:
     async def work() -> None:
         for place, sentence in waiting:
             messages = (Message("user", sentence),)
-            asked = Request("builtin", "builtin", PARSER, messages, output=output)
+            asked = Request("builtin", "builtin", MODEL, messages, output=output)
             answers[place] = (await provider.complete(asked)).text
 
     async with anyio.create_task_group() as group:

@@ -68,8 +68,8 @@ class LLMConfig:
         name="llm",
         short="l",
         metavar="MODEL",
-        help="Language model: builtin (no key), builtin-rules, openai:NAME, or openai-batch:NAME "
-        "(half the price, slower).",
+        help="Language model: builtin (no key), openai:NAME, or openai-batch:NAME (half the "
+        "price, slower).",
     )
     params: Mapping[str, Any] = llm_option(
         dict,
@@ -135,8 +135,7 @@ class LLMConfig:
     @property
     def family(self) -> str:
         """What answers: builtin, openai or openai-batch."""
-        family = self.model.partition(":")[0]
-        return "builtin" if family == "builtin-rules" else family
+        return self.model.partition(":")[0]
 
     def __post_init__(self) -> None:
         check_types(self)

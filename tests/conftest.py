@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from claimscore.pipeline.encoders import arithmetic
-from claimscore.types import JSON
 from tests.support.command_line import Command, Result, claimscore
 from tests.support.object_store import gs, gs_server, s3, s3_server
 
@@ -150,22 +148,6 @@ def _own_threads() -> Iterator[None]:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-
-
-@pytest.fixture
-def rules_answer_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rules say to a text what they said to it before: whole runs ask them again and again."""
-    from claimscore.baseline import provider as builtin
-
-    for task, answer in _remembered_rules().items():
-        monkeypatch.setitem(builtin.TASKS, task, answer)
-
-
-@functools.cache
-def _remembered_rules() -> dict[str, Callable[[str], JSON]]:
-    from claimscore.baseline import provider as builtin
-
-    return {task: functools.cache(answer) for task, answer in builtin.TASKS.items()}
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ class Took(NamedTuple):
 
 
 class Place:
-    """Records, caches and output of runs; `server` answers by the rules."""
+    """Records, caches and output of runs; `server` is the fake one."""
 
     def __init__(self, folder: Path, server: Server, fast: Path, threads: int) -> None:
         self._folder, self._server, self._fast = folder, server, fast

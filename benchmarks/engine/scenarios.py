@@ -388,7 +388,7 @@ def budget(scale: float) -> Outcome:
 
 def estimate(scale: float) -> Outcome:
     """`claimscore estimate` of a run before anything was asked, and after a fifth of it;
-    then what the rest costs. Answers by the rules."""
+    then what the rest costs."""
     n = round(500 * scale)
     with a_folder() as folder, Server(folder, {"text": None}) as server:
         fifth, whole = (write_pairs(folder / f"{count}.jsonl", count) for count in (n // 5, n))

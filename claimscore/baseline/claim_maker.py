@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import islice
 
 from claimscore.baseline import parser
-from claimscore.baseline.decomposition import whole
 from claimscore.baseline.extraction import extract
 from claimscore.baseline.tree import Tree, move_stops
 from claimscore.text import split_sentences
@@ -86,6 +85,25 @@ def _claims_of(sentence: str, parts: list[str], trees: list[Tree | None]) -> lis
     """The claims of a sentence, from the trees of its parts between semicolons."""
     if len(trees) > 1 and all(tree is not None and tree.is_clause() for tree in trees):
         pairs = zip(parts, trees, strict=True)
-        return [c for part, tree in pairs if tree for c in extract(tree) or [whole(part)]]
+        return [c for part, tree in pairs if tree for c in extract(tree) or [_whole(part)]]
     tree = trees[0] if len(trees) == 1 else None
-    return (extract(tree) if tree else None) or [whole(sentence)]
+    return (extract(tree) if tree else None) or [_whole(sentence)]
+
+
+def _whole(sentence: str) -> str:
+    """A sentence as one claim, with a capital and an end mark."""
+    text = _capitalised(sentence.strip())
+    closed = text.rstrip("\"'”’)]»")
+    return text if closed[-1:] in tuple(".!?…") else text + "."
+
+
+def _capitalised(text: str) -> str:
+    """The first letter as a capital, unless a digit stands before it."""
+    for i, char in enumerate(text):
+        if char.isalpha():
+            upper = char.upper()
+            same = upper.lower() == char.lower()  # not "ß" or the micro sign
+            return text[:i] + (upper if same else char) + text[i + 1 :]
+        if char.isdigit():
+            return text
+    return text

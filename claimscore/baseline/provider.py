@@ -1,146 +1,123 @@
-"""The provider behind `--llm builtin` and `builtin-rules`: nothing is sent anywhere."""
+"""The provider behind `--llm builtin`: claims and facts by a parser; nothing is sent anywhere."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from anyio import CapacityLimiter, Event, to_thread
 
-from claimscore.baseline import decompose_text, facts, negate, paraphrase
 from claimscore.baseline.claim_maker import ClaimMaker
+from claimscore.baseline.facts import facts
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.types import ANSWERS, JSON, TEXT_NUMBER, Completion, Request
 
-#: What makes the claims: a parser, or rules alone.
-PARSER = "builtin-parser-4"
-RULES = "builtin-rules-1"
-_NAMES = {"builtin": PARSER, "builtin-rules": RULES}
-
-
-def _decompose(text: str) -> JSON:
-    return {"claims": decompose_text(text)}
-
-
-def _paraphrase(text: str) -> JSON:
-    return {"paraphrase": paraphrase(_INSTRUCTION.sub("", text, count=1))}
-
-
-def _negate(text: str) -> JSON:
-    return {"negation": negate(text)}
-
-
-def _facts(text: str) -> JSON:
-    return {"facts": [{"subject": s, "description": d} for s, d in facts(text)]}
-
-
-#: Task, as the prompt's output schema is named -> its answer for a text.
-TASKS: dict[str, Callable[[str], JSON]] = {
-    "decompose": _decompose,
-    "paraphrase": _paraphrase,
-    "negate": _negate,
-    "facts": _facts,
-}
+#: The model's name: another one for every change of what it answers.
+MODEL = "builtin-parser-5"
+#: What it can do, as the prompt's output schema is named.
+TASKS = ("decompose", "facts")
 
 # Greedy up to the last closing tag: the text itself may contain the tag.
 _BLOCK = re.compile(r"<text>(.*)</text>", re.DOTALL)
 _NUMBERED = re.compile(r"(\d+)\. (.*)")
-_INSTRUCTION = re.compile(r"\A\s*paraphrase this:\s*", re.IGNORECASE)
-
-
 #: Most requests whose sentences are parsed together.
 _TOGETHER = 32
 
 
+def _fact_answers(texts: Sequence[str]) -> list[JSON]:
+    return [
+        {"facts": [{"subject": s, "description": d} for s, d in of_text]}
+        for of_text in facts(texts)
+    ]
+
+
 class _Asked:
-    """The texts of a request, and their claims once they are made."""
+    """The texts of a request, and their answers once they are made."""
 
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
-        self.claims: list[list[str]] | None = None
+        self.answers: list[JSON] | None = None
         self.is_over = Event()
 
 
 class BuiltinProvider:
-    """Answers the tasks of `TASKS`; the same request gets the same bytes.
+    """Answers `TASKS`; the same request gets the same bytes.
 
-    Rules answer, but claims are made with the parser where the model is `PARSER`. Samples do not
-    differ: temperature and `sample_index` change nothing.
+    Samples do not differ: temperature and `sample_index` change nothing.
     """
 
     family = "builtin"
     namespace = "builtin"
+    model = MODEL
 
-    def __init__(self, model: str = PARSER) -> None:
-        self.model = model
+    def __init__(self) -> None:
         self._maker = ClaimMaker()
         self._turns = CapacityLimiter(os.cpu_count() or 1)
-        self._waiting: list[_Asked] = []
+        self._waiting: defaultdict[str, list[_Asked]] = defaultdict(list)
+        self._answer: dict[str, Callable[[Sequence[str]], list[JSON]]] = {
+            "decompose": self._claim_answers,
+            "facts": _fact_answers,
+        }
 
     @classmethod
     def from_config(cls, config: LLMConfig) -> BuiltinProvider:
-        return cls(model_of(config))
+        """`ConfigError` for another name than `builtin`."""
+        if config.model != "builtin":
+            raise ConfigError(f"unknown LLM {config.model!r}; known: builtin, openai:MODEL")
+        return cls()
 
     async def complete(self, request: Request) -> Completion:
-        """`ConfigError` for a task that the rules do not know."""
-        answer: JSON | None
-        if self.model == PARSER and request.output and request.output.name == "decompose":
-            answer = await self._parsed(request)
-        else:
-            answer = ruled(request)
-        if answer is None:
-            task = request.output.name if request.output is not None else None
-            known = ", ".join(TASKS)
-            raise ConfigError(
-                f"builtin can only do {known}, not {task or 'free text'}; use --llm openai:MODEL"
-            )
+        """`ConfigError` for a task that is not in `TASKS`."""
+        task = request.output.name if request.output is not None else ""
+        if task not in TASKS:
+            raise ConfigError(refusal(task or "free text"))
+        answers = await self._answers(task, texts_of(request))
+        answer: JSON = answers[0]
+        if _is_numbered(request):
+            numbered = enumerate(answers, start=1)
+            answer = {ANSWERS: [{TEXT_NUMBER: k, **of_text} for k, of_text in numbered]}
         return Completion(text=json.dumps(answer, ensure_ascii=False), model=self.model)
 
-    async def _parsed(self, request: Request) -> JSON:
-        """The claims of a request's texts. All requests that wait for a thread go together, since
+    def _claim_answers(self, texts: Sequence[str]) -> list[JSON]:
+        return [{"claims": claims} for claims in self._maker.claims(texts)]
+
+    async def _answers(self, task: str, texts: list[str]) -> list[JSON]:
+        """The answers to a request's texts. All requests that wait for a thread go together, since
         the parser reads many sentences in less time than one by one."""
-        asked = _Asked(_texts(request))
-        self._waiting.append(asked)
+        asked, waiting = _Asked(texts), self._waiting[task]
+        waiting.append(asked)
         async with self._turns:
-            if asked in self._waiting:
-                together, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
+            if asked in waiting:
+                together = waiting[:_TOGETHER]
+                del waiting[:_TOGETHER]
                 try:
-                    texts = [text for each in together for text in each.texts]
-                    made = iter(await to_thread.run_sync(self._maker.claims, texts))
-                    for each in together:
-                        each.claims = list(islice(made, len(each.texts)))
+                    of_all = [text for one in together for text in one.texts]
+                    made = iter(await to_thread.run_sync(self._answer[task], of_all))
+                    for one in together:
+                        one.answers = list(islice(made, len(one.texts)))
                 finally:
-                    for each in together:
-                        each.is_over.set()
+                    for one in together:
+                        one.is_over.set()
         await asked.is_over.wait()
-        if asked.claims is None:  # the request that took it along was cancelled, or failed
-            return await self._parsed(request)
-        claims = iter(asked.claims)
-        return _answer(request, lambda _: {"claims": next(claims)})
+        if asked.answers is None:  # the request that took it along was cancelled, or failed
+            return await self._answers(task, texts)
+        return asked.answers
 
     async def aclose(self) -> None:
         """Nothing to close."""
 
 
-def model_of(config: LLMConfig) -> str:
-    """What `builtin` or `builtin-rules` is; `ConfigError` for another name."""
-    model = _NAMES.get(config.model, config.model.removeprefix("builtin:"))
-    if model not in _NAMES.values():
-        raise ConfigError(
-            f"unknown LLM {config.model!r}; known: builtin, builtin-rules (or openai:MODEL)"
-        )
-    return model
-
-
-def ruled(request: Request) -> JSON | None:
-    """The rules' answer to a request, to each of its texts where it is about several numbered
-    ones; None where there are no rules for its task."""
-    rule = TASKS.get(request.output.name) if request.output is not None else None
-    return None if rule is None else _answer(request, rule)
+def refusal(task: str) -> str:
+    """Why `builtin` does not do a task, and what does."""
+    return (
+        f"{task}: --llm builtin can only do {' and '.join(TASKS)}; "
+        "name a language model, as in --llm openai:MODEL"
+    )
 
 
 def _is_numbered(request: Request) -> bool:
@@ -148,28 +125,14 @@ def _is_numbered(request: Request) -> bool:
     return set(properties) == {ANSWERS}
 
 
-def _texts(request: Request) -> list[str]:
+def texts_of(request: Request) -> list[str]:
+    """The texts that a request is about: of its last user message the numbered list where several
+    answers are asked for, else the `<text>` block, else all of it."""
+    content = next((m.content for m in reversed(request.messages) if m.role == "user"), "")
     if _is_numbered(request):
-        return numbered_texts(_last_user(request))
-    return [input_text(request)]
-
-
-def _answer(request: Request, answer: Callable[[str], JSON]) -> JSON:
-    answers = [answer(text) for text in _texts(request)]
-    if not _is_numbered(request):
-        return answers[0]
-    return {ANSWERS: [{TEXT_NUMBER: k, **own} for k, own in enumerate(answers, start=1)]}
-
-
-def input_text(request: Request) -> str:
-    """The text to work on: the last user message, or the `<text>` block in it."""
-    content = _last_user(request)
+        return numbered_texts(content)
     block = _BLOCK.search(content)
-    return (block[1] if block else content).strip()
-
-
-def _last_user(request: Request) -> str:
-    return next((m.content for m in reversed(request.messages) if m.role == "user"), "")
+    return [(block[1] if block else content).strip()]
 
 
 def numbered_texts(content: str) -> list[str]:

@@ -19,8 +19,7 @@ from claimscore.config import EncoderConfig
 
 #: The models that can be named without looking anything up.
 MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
-    ("--llm", "builtin", "a small parser in place of a language model, no key (extra: offline)"),
-    ("--llm", "builtin-rules", "rules alone in its place: a weaker baseline"),
+    ("--llm", "builtin", "a small parser that makes claims and facts, no key (extra: offline)"),
     ("--llm", "openai:MODEL", "any OpenAI-compatible server (--base-url, OPENAI_API_KEY)"),
     ("--nli", "embedded", "all-MiniLM-L6-v2 with an adapter trained here (extra: offline)"),
     ("--nli", "ORG/NAME[@REVISION]", "a sequence classifier from the model hub, e.g. one for MNLI"),

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from claimscore.baseline.parser import find_backbone
-from claimscore.baseline.provider import PARSER, model_of
-from claimscore.baseline.provider import TASKS as RULES
+from claimscore.baseline.provider import TASKS as BUILTIN_TASKS
+from claimscore.baseline.provider import refusal
 from claimscore.config import LLM_VERIFIER, TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
 from claimscore.errors import ConfigError, refuse_all
 from claimscore.metrics import catalogue
@@ -171,7 +171,7 @@ def make_plan(
         [
             *(metric.check for metric in metrics),
             *(functools.partial(add, name) for name in names),
-            lambda: _refuse_rules(config, metrics, [name for name in names if name in asked]),
+            lambda: _refuse_builtin(config, metrics, [name for name in names if name in asked]),
             lambda: _refuse_caps(config, passes),
         ]
     )
@@ -251,7 +251,7 @@ def needs_of(metric: Metric) -> list[str]:
     """What a metric still needs on this machine without any option: an LLM, models, packages."""
     needs = []
     tasks = list(sides_of_tasks(metric.requires.tasks))
-    beyond = [name for name in tasks if name not in RULES]
+    beyond = [name for name in tasks if name not in BUILTIN_TASKS]
     if beyond:
         needs.append(f"a language model (--llm) for {', '.join(beyond)}")
     roles = [PASSES[need.kind].role for need in metric.requires.passes]
@@ -260,7 +260,7 @@ def needs_of(metric: Metric) -> list[str]:
         *(functools.partial(check_named, role, EncoderConfig()) for role in roles),
         metric.check,
     ]
-    if "decompose" in tasks:
+    if not set(tasks).isdisjoint(BUILTIN_TASKS):
         checks.append(find_backbone)
     for check in checks:
         try:
@@ -298,20 +298,16 @@ def _refuse_unknown_needs(metric: Metric) -> None:
             )
 
 
-def _refuse_rules(config: RunConfig, metrics: Sequence[Metric], names: Sequence[str]) -> None:
+def _refuse_builtin(config: RunConfig, metrics: Sequence[Metric], names: Sequence[str]) -> None:
     """`ConfigError` where `--llm builtin` would be asked for tasks that it cannot do."""
     if config.llm.family != "builtin":
         return
-    if "decompose" in names and model_of(config.llm) == PARSER:
+    beyond = [name for name in names if name not in BUILTIN_TASKS]
+    if beyond:
+        asking = [m.name for m in metrics if any(need.task in beyond for need in m.requires.tasks)]
+        raise ConfigError(f"{', '.join(asking) or '--tasks'}: {refusal(', '.join(beyond))}")
+    if [name for name in names if name != "decompose" or config.units == "claims"]:
         find_backbone()
-    beyond = [name for name in names if name not in RULES]
-    if not beyond:
-        return
-    asking = [m.name for m in metrics if any(need.task in beyond for need in m.requires.tasks)]
-    raise ConfigError(
-        f"{', '.join(asking) or '--tasks'}: a language model must do {', '.join(beyond)}, which "
-        "the rules of --llm builtin cannot; name one, as in --llm openai:MODEL"
-    )
 
 
 def _refuse_caps(config: RunConfig, passes: Iterable[PlannedPass]) -> None:

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 
 import polars as pl
 
-from claimscore.baseline.provider import TASKS as RULES
+from claimscore.baseline.provider import TASKS as BUILTIN_TASKS
+from claimscore.baseline.provider import refusal
 from claimscore.cache.base import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
@@ -92,8 +93,8 @@ def try_prompt(
 
     `task` is the task that it is for, None where it is for a table. `source` has the user's
     records, of which `columns` says the names as those of a run; without it the example of the
-    package is taken, and no table has one. The rules of
-    `builtin` are asked without a trace; a language model's answer is paid for and kept.
+    package is taken, and no table has one. `builtin`
+    is asked without a trace; a language model's answer is paid for and kept.
     """
     if columns and (task is None or source is None):
         needed = "INPUT" if source is None else "--task: the prompt of a map names its columns"
@@ -147,11 +148,9 @@ def _try_task(
     messages = first.request.messages
     sizes = _bytes(messages), _own_bytes(prompt)
     trial = Trial(f"{about}, {asked[0].side}", messages, len(asked), *sizes, llm.model)
-    if provider.family == "builtin" and task.name not in RULES:
-        known = ", ".join(RULES)
-        why = f"--llm builtin has rules for {known} alone; --llm openai:MODEL asks once"
-        return dataclasses.replace(trial, why_not=why)
-    if provider.family != "builtin":  # the rules answer in any model's place
+    if provider.family == "builtin" and task.name not in BUILTIN_TASKS:
+        return dataclasses.replace(trial, why_not=refusal(task.name))
+    if provider.family != "builtin":  # it answers in any model's place
         check_model(prompt, llm, "--llm")
     settings = dataclasses.replace(prompt.settings, samples=1)
     once = dataclasses.replace(prompt, settings=settings, summary_settings=settings)
@@ -225,7 +224,7 @@ def _try_row(
 async def _engine(
     llm: LLMConfig, provider: Provider, cache_dir: Path | None, models: tuple[str, ...] = ()
 ) -> AsyncIterator[Engine]:
-    """An engine; what the rules answer is not kept."""
+    """An engine; what `builtin` answers is not kept."""
     if provider.family == "builtin":
         async with Engine(provider, MemoryCache()) as engine:
             yield engine

@@ -22,7 +22,7 @@ import pytest
 from claimscore.cli import main
 from claimscore.types import Completion
 from tests.e2e.shapes import Shape, shape, tables
-from tests.fake_server import AnswerFunction, Body, FakeServer, builtin_answer, text_answer
+from tests.fake_server import AnswerFunction, Body, FakeServer, plain_answer, text_answer
 from tests.fake_server.http import Exchange
 from tests.support.language_model import judging_answer
 from tests.support.rated_tables import write_jsonl
@@ -96,7 +96,7 @@ def _names(out: Path) -> Sequence[str]:
 class Recorder(FakeServer):
     """The loopback server that also keeps each request: method, path and body."""
 
-    def __init__(self, answer: AnswerFunction = builtin_answer, **settings: Any) -> None:
+    def __init__(self, answer: AnswerFunction = plain_answer, **settings: Any) -> None:
         super().__init__(answer=answer, **settings)
         self.seen: list[dict[str, Any]] = []
 
@@ -157,7 +157,7 @@ async def every_answer(body: Body) -> Completion:
     asked = body.get("response_format", {}).get("json_schema", {}).get("name")
     if asked in ("judge", "questions", "answers", "verify"):
         return await judging_answer(body)
-    return await builtin_answer(body)
+    return await plain_answer(body)
 
 
 def play() -> Session:
@@ -344,16 +344,16 @@ def _stops(session: Session) -> None:
     other = ("--units", "sentences", "--metrics", "caspr")
     session.call("other settings", "run", _hotels(folder), "--out", folder / "model-pairs", *other)
     served: tuple[tuple[str, AnswerFunction, dict[str, Any], tuple[object, ...]], ...] = (
-        ("refused key", builtin_answer, {"key": "another"}, ()),
-        ("unknown model", builtin_answer, {"models": ("another",)}, ()),
+        ("refused key", plain_answer, {"key": "another"}, ()),
+        ("unknown model", plain_answer, {"models": ("another",)}, ()),
         ("rubbish", text_answer("I am a teapot"), {}, ()),
-        ("some rubbish", builtin_answer, {"on_content": {"quiet": "empty"}}, ()),
-        ("quota", builtin_answer, {"quota_after": 3}, ()),
-        ("max requests", builtin_answer, {}, ("--max-requests", 3)),
-        ("max cost", builtin_answer, {}, _priced(0.000001)),
+        ("some rubbish", plain_answer, {"on_content": {"quiet": "empty"}}, ()),
+        ("quota", plain_answer, {"quota_after": 3}, ()),
+        ("max requests", plain_answer, {}, ("--max-requests", 3)),
+        ("max cost", plain_answer, {}, _priced(0.000001)),
         ("max failures", text_answer("no"), {}, ("--max-failures", 1)),
-        ("outage", builtin_answer, {"outages": ({"from_n": 4, "to_n": 9999},)}, _impatient()),
-        ("faults", builtin_answer, {"script": {"2": "500", "4": "429:0.01", "6": "reset"}}, ()),
+        ("outage", plain_answer, {"outages": ({"from_n": 4, "to_n": 9999},)}, _impatient()),
+        ("faults", plain_answer, {"script": {"2": "500", "4": "429:0.01", "6": "reset"}}, ()),
     )
     for case, answer, settings, options in served:
         out = folder / case.replace(" ", "-")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from claimscore.baseline.provider import BuiltinProvider
 from claimscore.cli import main
-from claimscore.config import RunConfig
+from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline import run as run_module
 from claimscore.pipeline.run import RunResult, run
@@ -32,7 +32,7 @@ REFUSED, MUMBLED = "Refused", "Mumbled"
 
 
 class Counting(BuiltinProvider):
-    """The rules; counts what it is asked, refuses one text and says nonsense about another."""
+    """Counts what it is asked, refuses one text and says nonsense about another; negates too."""
 
     n_asked = 0
 
@@ -43,6 +43,8 @@ class Counting(BuiltinProvider):
             raise RejectedError("not that one", "content_filter")
         if MUMBLED in said:
             return Completion("mumble", "m")
+        if request.output is not None and request.output.name == "negate":
+            return Completion(json.dumps({"negation": f"Not so: {said}"}), "m")
         return await super().complete(request)
 
 
@@ -79,6 +81,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
         ("negate",),
         cache_dir=folder / "cache",
         chunk_records=1,
+        llm=LLMConfig("openai:m"),
     )
     run(config)
     run(config)  # compacts what the first call left

@@ -46,7 +46,7 @@ TROUBLES = {
     "A metric or prompt is unknown": Trouble(
         GOOD, "run pairs.jsonl --out runs/first --metrics casper"
     ),
-    "The rules cannot do this task": Trouble(
+    "The built-in parser cannot do this task": Trouble(
         '{"summary": "Rooms are clean.", "source": "Rooms are clean."}\n',
         "run pairs.jsonl --out runs/first --metrics llm-judge",
     ),

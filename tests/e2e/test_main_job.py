@@ -18,12 +18,10 @@ import pytest
 
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion
-from tests.fake_server import Body, FakeServer, builtin_answer, text_answer
+from tests.fake_server import Body, FakeServer, plain_answer, text_answer
 from tests.support.children import killed_at_last
 from tests.support.command_line import claimscore, table
 from tests.support.report_pages import Page
-
-pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "hotels.jsonl"
 
@@ -79,7 +77,7 @@ class TestOffline:
             claims.select("request_key", "prompt_digest", "model").null_count().sum_horizontal()[0]
             == 0
         )
-        assert claims["model"].unique().to_list() == ["builtin-parser-4"]
+        assert claims["model"].unique().to_list() == ["builtin-parser-5"]
         assert nli["model"].unique().to_list() == ["embedded"]
         total = nli.select(pl.sum_horizontal("entailment", "neutral", "contradiction"))
         assert total.to_series().is_between(0.999, 1.001).all()
@@ -171,7 +169,7 @@ class TestInterrupted:
                 half.set()
             while half.is_set() and not sent.is_set():
                 await anyio.sleep(0.002)
-            return await builtin_answer(body)
+            return await plain_answer(body)
 
         out = tmp_path / "run"
         with FakeServer(answer=answer, latency_s=0.01) as server:

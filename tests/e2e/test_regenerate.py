@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from claimscore.pipeline import model_stage as working
-from tests.fake_server import Body, FakeServer, builtin_answer
+from tests.fake_server import Body, FakeServer, plain_answer
 from tests.integration.pipeline.test_model_results import Classifier
 from tests.support.command_line import claimscore, table
 from tests.support.rated_tables import write_jsonl
-
-pytestmark = pytest.mark.usefixtures("rules_answer_once")
 
 TASKS = "decompose,paraphrase,negate,facts"
 PRICES = ("--input-price", "1", "--output-price", "4")
@@ -99,7 +97,7 @@ def test_what_reads_the_rows_is_asked_about_new_rows_alone(tmp_path: Path) -> No
     """The changed prompt changes the claims of one sentence: two new claims are negated."""
 
     async def answer(body: Body) -> Any:
-        said = await builtin_answer(body)
+        said = await plain_answer(body)
         if asked_by(body) == "decompose" and "plain" in json.dumps(body["messages"][0]):
             text = said.text.replace("Room 2 is clean", "Room 2 is spotless")
             return type(said)(text, said.model, said.finish_reason, said.usage)

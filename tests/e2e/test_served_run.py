@@ -19,8 +19,6 @@ from tests.support.pass_doubles import FunctionClassifier
 from tests.support.served_models import make_hasty
 from tests.support.tei_server import SHA, Tei, probabilities, serving
 
-pytestmark = pytest.mark.usefixtures("rules_answer_once")
-
 EXAMPLES = Path(__file__).parents[2] / "examples" / "hotels.jsonl"
 KEY = "sk-a-key-that-nobody-may-see"
 

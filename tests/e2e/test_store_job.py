@@ -25,8 +25,6 @@ from claimscore.runs import RunDirectory
 from claimscore.storage import open_storage
 from tests.unit.pipeline.llm.budget.test_cap import MOST, MOST_USD, PRICE, TOKEN, request
 
-pytestmark = pytest.mark.usefixtures("rules_answer_once")
-
 KILLED_AFTER_THREE_STEPS = """
 import os, signal, sys
 from claimscore.config import LLMConfig, RunConfig

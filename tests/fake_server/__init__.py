@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tests.fake_server.answers import plain_answer
 from tests.fake_server.chat import AnswerFunction, Body
-from tests.fake_server.server import FakeServer, builtin_answer, text_answer
+from tests.fake_server.server import FakeServer, text_answer
 
-__all__ = ["AnswerFunction", "Body", "FakeServer", "builtin_answer", "text_answer"]
+__all__ = ["AnswerFunction", "Body", "FakeServer", "plain_answer", "text_answer"]

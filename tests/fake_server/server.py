@@ -19,20 +19,13 @@ from typing import Any, TextIO
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from claimscore.types import Completion, Message, OutputSchema, Request, Usage
+from claimscore.types import Completion, Usage
+from tests.fake_server.answers import plain_answer
 from tests.fake_server.batches import ChatBatches, call_of
 from tests.fake_server.chat import AnswerFunction, Body, Chat
 from tests.fake_server.counts import Counts
 from tests.fake_server.http import Exchange, Listener, error_body, json_response, response
 from tests.fake_server.settings import Settings
-
-
-async def builtin_answer(body: Body) -> Completion:
-    """What the built-in rules say to a request as it came over the wire."""
-    from claimscore.baseline.provider import RULES, BuiltinProvider
-
-    provider = BuiltinProvider(RULES)
-    return await provider.complete(request_from_wire(body))
 
 
 def text_answer(text: str, finish_reason: str = "stop") -> AnswerFunction:
@@ -42,21 +35,6 @@ def text_answer(text: str, finish_reason: str = "stop") -> AnswerFunction:
         return Completion(text, body["model"], finish_reason, Usage())
 
     return answer
-
-
-def request_from_wire(body: Body) -> Request:
-    """The request that a client meant."""
-    asked = body.get("response_format") or {}
-    schema = asked.get("json_schema") if asked.get("type") == "json_schema" else None
-    return Request(
-        provider="fake",
-        namespace="fake",
-        model=body["model"],
-        messages=tuple(Message(m["role"], m["content"]) for m in body["messages"]),
-        temperature=body.get("temperature", 1.0),
-        max_tokens=body.get("max_tokens") or body.get("max_completion_tokens") or 256,
-        output=OutputSchema(schema["name"], schema["schema"]) if schema else None,
-    )
 
 
 class FakeServer:
@@ -70,7 +48,7 @@ class FakeServer:
     def __init__(
         self,
         *,
-        answer: AnswerFunction = builtin_answer,
+        answer: AnswerFunction = plain_answer,
         log: Path | None = None,
         port: int = 0,
         keep: bool = True,

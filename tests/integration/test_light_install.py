@@ -71,11 +71,11 @@ def test_what_needs_no_model_works(tmp_path: Path) -> None:
     (tmp_path / "tone.toml").write_text(
         'name = "tone"\nversion = "v1"\nuser = "How does this sound? $text"\n'
     )
-    run = f"run {HOTELS} --llm builtin-rules --metrics ds --quiet --out"
+    run = f"run {HOTELS} --metrics ds --quiet --out"
     with FakeServer(answer=text_answer("good")) as server:
         codes, errors = exit_codes(
             tmp_path,
-            f"{run} one --tasks decompose",
+            f"{run} one --tasks decompose --units sentences",
             f"{run} two",
             "compare one two",
             "report one",
@@ -93,7 +93,7 @@ def test_what_needs_no_model_works(tmp_path: Path) -> None:
 def test_what_needs_a_model_says_what_to_install(tmp_path: Path) -> None:
     codes, errors = exit_codes(
         tmp_path,
-        f"run {HOTELS} --llm builtin-rules --metrics caspr --out out --quiet",
+        f"run {HOTELS} --units sentences --metrics caspr --out out --quiet",
         "models check embedded",
         f"train summac-conv {HOTELS} --out conv.safetensors",
     )

@@ -108,7 +108,7 @@ def test_the_index_of_a_pandas_frame_is_the_id(index: list[Any], ids: list[str],
 
 
 def test_the_same_call_reads_and_an_edited_row_asks_its_own_requests(evaluate: Any) -> None:
-    settings = {"metrics": "ds", "tasks": "decompose", "llm": "builtin-rules"}
+    settings = {"metrics": "ds", "tasks": "decompose"}
     first = evaluate(ROWS, **settings)
     assert first.claims["id"].unique(maintain_order=True).to_list() == ["r0", "r1", "r2"]
     assert evaluate(ROWS, **settings).summary == first.summary, "nothing was done again"

@@ -1,7 +1,7 @@
 """The LLM stage of a run, done dry: the run's own questions go to engines that send nothing.
 
-Tasks and passes that read claims, facts or questions that are not made yet get stand-ins: what
-the built-in rules make of the texts, or the task's own guess.
+Tasks and passes that read claims, facts or questions that are not made yet get stand-ins,
+the task's own guess.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any, BinaryIO
 import polars as pl
 from anyio import lowlevel
 
-from claimscore.baseline.provider import TASKS as RULES
 from claimscore.cache.base import Cache
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
@@ -337,12 +336,8 @@ class _DryStage:
     def _about_guess(self, name: str, before: str) -> str:
         """Rows in the place of those of the task `before`, which `name` asks about."""
         task, n = TASKS[before], self._n_guessed[before]
-        if task.guess is not None:
-            return f"{name}: asks about {before} not made yet; those of {n:,} texts {task.guessed}"
-        return (
-            f"{name}: asks about claims; those of {n:,} texts not decomposed yet are "
-            "the built-in rules'"
-        )
+        rows = "claims" if before == "decompose" else before
+        return f"{name}: asks about {rows} not made yet; those of {n:,} texts {task.guessed}"
 
     def _pass_estimate(self, planned: PlannedPass) -> PassEstimate:
         """A pass's counts on some of the records, for all of them."""
@@ -370,17 +365,16 @@ class _DryStage:
             yield f"model passes: counted on {n:,} of {n_total:,} records"
         if any(map(self._is_guessed, self._passes)):
             yield (
-                "model passes: claims and facts that are not made yet are those of the built-in "
-                "rules; a language model's may be fewer or more"
+                "model passes: claims and facts that are not made yet are guessed from the texts; "
+                "a language model's may be fewer or more"
             )
 
 
 def _stand_in(task: Task, unit: Unit) -> Answer[dict[str, Any]] | Failure:
     """An answer in the place of one that is still to be asked for; `NOT_SENT` without one."""
-    guess = task.guess
-    if guess is None and task.name not in RULES:
+    if task.guess is None:
         return NOT_SENT
-    value = guess(unit) if guess is not None else RULES[task.name](unit.text.strip())
+    value = task.guess(unit)
     try:
         task.check(value)
     except ParseError:

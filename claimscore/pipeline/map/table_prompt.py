@@ -133,17 +133,17 @@ class TablePrompt:
 
 
 def check_builtin(prompt: Prompt, provider: Provider) -> None:
-    """`ConfigError` where `builtin`, which has rules for some tasks, is given another prompt."""
+    """`ConfigError` where `builtin` is given the prompt of a task that it cannot do."""
     if provider.family != "builtin":
         return
-    from claimscore.baseline.provider import TASKS as RULES
+    from claimscore.baseline.provider import TASKS as BUILTIN_TASKS
     from claimscore.pipeline.tasks import TASKS
 
-    task = TASKS.get(prompt.name) if prompt.name in RULES else None
+    task = TASKS.get(prompt.name) if prompt.name in BUILTIN_TASKS else None
     if task is None or dict(task.output) != dict(prompt.output):
         raise ConfigError(
-            f"--llm builtin is rules for {', '.join(RULES)} with their [output], and cannot do "
-            f"the prompt {prompt.name}; name a language model: --llm openai:MODEL"
+            f"the prompt {prompt.name}: --llm builtin can only do {' and '.join(BUILTIN_TASKS)}, "
+            "with their [output]; name a language model, as in --llm openai:MODEL"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -83,6 +84,13 @@ def _findings(
     ]
 
 
+def _guess(unit: Unit) -> dict[str, Any]:
+    """The parts of a text, with its first two words before each as a claim has its subject."""
+    parts = re.split(r"[.!?,;]\s|\b(?:and|but)\b", unit.text.strip())
+    start = " ".join(unit.text.split()[:2])
+    return {"claims": [f"{start} {part.strip()}" for part in parts if part.strip()]}
+
+
 DECOMPOSE = Task(
     name="decompose",
     table=CLAIMS,
@@ -94,6 +102,8 @@ DECOMPOSE = Task(
     several=True,
     misplaced=_misplaced,
     findings=_findings,
+    guess=_guess,
+    guessed='are assumed: one for each part between commas, "and" or "but"',
 )
 
 

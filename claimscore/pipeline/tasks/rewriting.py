@@ -18,6 +18,7 @@ from claimscore.pipeline.tasks.base import (
     whole_text_units,
 )
 from claimscore.tables import FACTS, NEGATIONS, PARAPHRASES
+from claimscore.text import STOP_WORDS, split_sentences
 
 
 def _check_paraphrase(answer: Mapping[str, Any]) -> None:
@@ -70,17 +71,29 @@ def _join_sentences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     Each sample of a sentence is joined by itself.
     """
-    from claimscore.baseline.negation import rejoin  # word lists, which most commands do not need
-
     joined: list[dict[str, Any]] = []
     sentences = itertools.groupby(rows, key=lambda r: (r["id"], r["side"], r["sentence_index"]))
     for _, sentence in sentences:
         for _, sample in itertools.groupby(sorted(sentence, key=_sample), key=_sample):
             claims = list(sample)
-            whole = {"level": "sentence", "text": rejoin([row["text"] for row in claims])}
+            whole = {"level": "sentence", "text": _rejoined([row["text"] for row in claims])}
             no_claim = dict.fromkeys(("claim_index", "original", "request_key"))
             joined += [*claims, {**claims[0], **whole, **no_claim}]
     return joined
+
+
+def _rejoined(claims: list[str]) -> str:
+    """The claims of one sentence as a complex sentence: "A, and b, and c."."""
+    opened = [claim.rstrip(".!…").rstrip() for claim in claims[:-1]]
+    first, *rest = (*opened, claims[-1])
+    return ", and ".join((first, *map(_with_small_letter, rest)))
+
+
+def _with_small_letter(claim: str) -> str:
+    """A claim behind "and": its first word keeps its capital where it may be a name."""
+    first = claim.partition(" ")[0].lower()
+    is_common = first in STOP_WORDS and first != "i"
+    return claim[0].lower() + claim[1:] if is_common else claim
 
 
 NEGATE = Task(
@@ -108,6 +121,12 @@ def _fact_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"id": unit.id, "side": unit.side, **fact} for fact in facts]
 
 
+def _guess_facts(unit: Unit) -> dict[str, Any]:
+    """One fact a sentence, of its first and last word."""
+    words = [sentence.split() for sentence in split_sentences(unit.text)]
+    return {"facts": [{"subject": own[0], "description": own[-1]} for own in words]}
+
+
 FACTS_TASK = Task(
     name="facts",
     table=FACTS,
@@ -117,4 +136,6 @@ FACTS_TASK = Task(
     rows=_fact_rows,
     sides=sides_and_source_in,
     join=numbered_through,
+    guess=_guess_facts,
+    guessed="are assumed: one a sentence",
 )

@@ -11,7 +11,7 @@ import pytest
 from claimscore.cli import main
 from tests.support.command_line import Command
 from tests.support.compared_runs import write_run
-from tests.support.tiny_models import save_tiny_encoder, save_tiny_nli
+from tests.support.tiny_models import save_tiny_nli
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "hotels.jsonl"
 
@@ -77,7 +77,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     runs["sentences"] = (models[0], "sentences")
     for name, (model, units) in runs.items():
         arguments = ["--metrics", "caspr", "--nli", model, "--units", units, "--device", "cpu"]
-        arguments += ["--llm", "builtin-rules"]
         out = ["run", records, "--out", folder / name, "--quiet", *arguments]
         assert main([*map(str, out)]) == 0
     return {name: folder / name for name in runs}
@@ -115,19 +114,3 @@ def test_blocks_of_texts_by_two_nli_models(cli: Command, real: dict[str, Path], 
     texts = {cell["run"]["premise"] for cell in cells["flipped"]}
     assert texts
     assert texts <= set(source)
-
-
-def test_an_encoder_finds_reworded_claims(cli: Command, real: dict[str, Path], tmp_path: Path):
-    """Claims against sentences: those of two claims are reworded, or have no match."""
-    model = save_tiny_encoder(tmp_path / "encoder")
-    options = ("--embedder", model, "--threshold", 0.01, "--json")
-    code, printed, _ = cli("compare", real["claims"], real["sentences"], *options)
-    assert code == 0
-    found = json.loads(printed)
-    assert found["method"]["similarity"] == f"cosine of vectors by {model}"
-    (run,) = found["runs"]
-    assert {"name": "texts.units", "baseline": "claims", "run": "sentences"} in run["settings"]
-    for side in run["agreement"]:
-        assert side["baseline_units"] > side["units"] > side["same"] > 0
-        assert side["per_sentence"] == 1.0 < side["baseline_per_sentence"]
-        assert side["changed"] > 0

@@ -34,8 +34,7 @@ from claimscore.pipeline.run import run
 from claimscore.pipeline.stages import Stages
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion
-from tests.fake_server import Body, FakeServer
-from tests.fake_server.server import builtin_answer
+from tests.fake_server import Body, FakeServer, plain_answer
 
 N_CHUNKS = 12
 #: Pairs a batch of the fake.
@@ -201,7 +200,7 @@ def test_requests_go_out_while_models_load_and_answers_come_while_models_work(
         with anyio.move_on_after(60):
             while len(server.bodies) > 20 and not seen:
                 await anyio.sleep(0.002)
-        return await builtin_answer(body)
+        return await plain_answer(body)
 
     def load(*_: object) -> list[Worker]:
         assert asked.wait(30), "no request went out before the models were loaded"
@@ -276,7 +275,7 @@ def test_answers_under_way_are_kept_when_the_models_fail(
     async def answer(body: Body) -> Completion:
         sent.set()
         await anyio.sleep(0.5)
-        return await builtin_answer(body)
+        return await plain_answer(body)
 
     def load(*_: object) -> list[Worker]:
         assert sent.wait(20)

@@ -10,7 +10,7 @@ import polars as pl
 
 from claimscore.cli import main
 from claimscore.types import Completion
-from tests.fake_server import Body, FakeServer, builtin_answer
+from tests.fake_server import Body, FakeServer, plain_answer
 from tests.unit.pipeline.test_llm_stage import SENTENCES, samples_prompt
 
 
@@ -22,7 +22,7 @@ def test_an_estimate_says_what_will_be_sent(tmp_path: Path, capsys: Any) -> None
     path.write_text(f'name = "paraphrase"\ninherits = "v2"\n{settings}')
 
     async def forgetful(body: Body) -> Completion:
-        said = await builtin_answer(body)
+        said = await plain_answer(body)
         answers = json.loads(said.text)["answers"]
         kept = answers[1:] if len(answers) == 4 else answers
         return Completion(json.dumps({"answers": kept}), "m", usage=said.usage)

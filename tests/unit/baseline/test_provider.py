@@ -1,9 +1,10 @@
-"""The builtin provider: the four tasks by rules, behind the interface of a model."""
+"""The builtin provider: claims and facts by the parser, behind the interface of a model."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -11,10 +12,11 @@ import anyio.lowlevel
 import pytest
 
 from claimscore.baseline import parser
-from claimscore.baseline.provider import PARSER, RULES, BuiltinProvider, input_text
+from claimscore.baseline.provider import MODEL, BuiltinProvider, texts_of
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
+from tests.support.command_line import Command
 
 
 def request(content: str, task: str | None, **settings: Any) -> Request:
@@ -25,25 +27,19 @@ def request(content: str, task: str | None, **settings: Any) -> Request:
         Message("assistant", '{"claims": []}'),
         Message("user", content),
     )
-    return Request("builtin", "builtin", RULES, messages, output=output, **settings)
+    return Request("builtin", "builtin", MODEL, messages, output=output, **settings)
 
 
-def complete(asked: Request, model: str = RULES) -> Completion:
-    return anyio.run(BuiltinProvider(model).complete, asked)
+def complete(asked: Request) -> Completion:
+    return anyio.run(BuiltinProvider().complete, asked)
 
 
 @pytest.mark.parametrize(
     ("task", "text", "answer"),
     [
-        (
-            "decompose",
-            "The bar is loud and dark.",
-            {"claims": ["The bar is loud.", "The bar is dark."]},
-        ),
+        ("decompose", "Ann, a doctor, left.", {"claims": ["Ann left.", "Ann was a doctor."]}),
         ("decompose", "The bar is loud. We left.", {"claims": ["The bar is loud.", "We left."]}),
         ("decompose", "", {"claims": []}),
-        ("paraphrase", "Paraphrase this:\nThey offer tea.", {"paraphrase": "They provide tea."}),
-        ("negate", "The bar is open.", {"negation": "The bar is closed."}),
         ("facts", "The bar is not open.", {"facts": [{"subject": "bar", "description": "closed"}]}),
     ],
 )
@@ -51,7 +47,7 @@ def test_each_task_is_answered_as_its_prompt_asks(task: str, text: str, answer: 
     """The JSON object of the task's output schema; no tokens are claimed."""
     completion = complete(request(text, task))
     assert json.loads(completion.text) == answer
-    assert completion.model == RULES
+    assert completion.model == MODEL
     assert completion.finish_reason == "stop"
     assert completion.usage == Usage(None, None)
 
@@ -67,49 +63,72 @@ def test_each_task_is_answered_as_its_prompt_asks(task: str, text: str, answer: 
 )
 def test_the_text_is_found_in_the_last_user_message(content: str, text: str) -> None:
     """A `<text>` block counts where there is one, up to its last closing tag."""
-    assert input_text(request(content, "negate")) == text
+    assert texts_of(request(content, "facts")) == [text]
 
 
-@pytest.mark.parametrize("task", [None, "summarise"])
-def test_an_unknown_task_is_refused_with_the_known_ones(task: str | None) -> None:
-    """The message says what builtin can do and what to use for the rest."""
-    with pytest.raises(ConfigError, match=r"decompose, paraphrase, negate, facts.*openai:MODEL"):
+@pytest.mark.parametrize("task", [None, "paraphrase", "negate"])
+def test_another_task_is_refused_with_what_does_it(task: str | None) -> None:
+    with pytest.raises(ConfigError, match=r"can only do decompose and facts; .*openai:MODEL"):
         complete(request("Text.", task))
 
 
-def test_the_parser_makes_the_claims_of_each_numbered_text() -> None:
+def test_a_run_is_refused_before_anything_is_made(cli: Command, tmp_path: Path) -> None:
+    records = tmp_path / "in.jsonl"
+    records.write_text('{"id": "1", "summary_a": "It is old.", "summary_b": "It is new."}\n')
+    for tasks in ("paraphrase", "decompose,negate"):
+        call = (
+            "run",
+            records,
+            "--metrics",
+            "",
+            "--tasks",
+            tasks,
+            "--out",
+            tmp_path / "out",
+            "--quiet",
+        )
+        refused = cli(*call)
+        assert (refused.status, refused.out) == (2, "")
+        (line,) = refused.err.splitlines()
+        assert f"{tasks.split(',')[-1]}: --llm builtin can only do" in line
+        assert "--llm openai:MODEL" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_of_several_numbered_texts_gets_its_answer() -> None:
     asked = request("1. Ann, a doctor, left.\n2. Bob slept.", "decompose")
     schema = {"type": "object", "properties": {"answers": {}}}
     asked = dataclasses.replace(asked, output=OutputSchema("decompose", schema))
-    completion = complete(asked, PARSER)
-    assert completion.model == PARSER
-    assert json.loads(completion.text)["answers"] == [
+    assert json.loads(complete(asked).text)["answers"] == [
         {"text": 1, "claims": ["Ann left.", "Ann was a doctor."]},
         {"text": 2, "claims": ["Bob slept."]},
     ]
 
 
-def test_requests_at_the_same_time_get_their_own_claims() -> None:
-    """Also where those are cancelled that were asked first."""
-    sentences = [f"Bob, {k}, slept." for k in range(70, 30, -1)]
-    provider = BuiltinProvider(PARSER)
-    answers: dict[str, Any] = {}
+def test_requests_at_the_same_time_get_their_own_answers() -> None:
+    """Of both tasks, also where those are cancelled that were asked first."""
+    ages = [str(age) for age in range(70, 30, -1)]
+    provider = BuiltinProvider()
+    answers: dict[tuple[str, str], Any] = {}
 
-    async def ask(sentence: str) -> None:
-        answers[sentence] = json.loads(
-            (await provider.complete(request(sentence, "decompose"))).text
-        )
+    async def ask(task: str, age: str) -> None:
+        text = f"Bob, {age}, slept." if task == "decompose" else f"Room{age} is clean."
+        answers[task, age] = json.loads((await provider.complete(request(text, task))).text)
 
     async def ask_all() -> None:
         async with anyio.create_task_group() as group:
             cancelled = await group.start(_first, provider)
-            for sentence in sentences:
-                group.start_soon(ask, sentence)
+            for age in ages:
+                for task in ("decompose", "facts"):
+                    group.start_soon(ask, task, age)
             await anyio.lowlevel.checkpoint()
             cancelled.cancel()
 
     anyio.run(ask_all)
-    assert answers == {s: {"claims": ["Bob slept.", f"Bob was {s[5:7]}."]} for s in sentences}
+    for age in ages:
+        assert answers["decompose", age] == {"claims": ["Bob slept.", f"Bob was {age}."]}
+        fact = {"subject": f"room{age}", "description": "clean"}
+        assert answers["facts", age] == {"facts": [fact]}
 
 
 async def _first(provider: BuiltinProvider, *, task_status: Any) -> None:
@@ -124,10 +143,11 @@ def test_without_the_backbone_the_message_names_both_ways_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parser, "BACKBONE", "not_installed")
-    with pytest.raises(ConfigError, match=r"claimscore\[offline\].*builtin-rules"):
+    with pytest.raises(ConfigError, match=r"claimscore\[offline\].*openai:MODEL"):
         parser.find_backbone()
 
 
-def test_an_unknown_builtin_model_is_refused() -> None:
-    with pytest.raises(ConfigError, match="builtin"):
-        BuiltinProvider.from_config(LLMConfig(model="builtin:other"))
+@pytest.mark.parametrize("model", ["builtin:other", "builtin-rules"])
+def test_an_unknown_builtin_model_is_refused(model: str) -> None:
+    with pytest.raises(ConfigError, match=r"known: builtin, openai:MODEL"):
+        BuiltinProvider.from_config(LLMConfig(model=model))

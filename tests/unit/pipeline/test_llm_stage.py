@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from claimscore.cache.base import MemoryCache
-from claimscore.config import RunConfig
+from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm_stage import TaskResult, run_task
@@ -47,7 +47,12 @@ class Asked(FakeProvider):
 
         super().__init__(complete)
         config = RunConfig(
-            "x", Path("unused"), metrics=(), tasks=(task,), prompts={task: str(prompt)}
+            "x",
+            Path("unused"),
+            metrics=(),
+            tasks=(task,),
+            prompts={task: str(prompt)},
+            llm=LLMConfig("openai:m"),
         )
         (planned,) = make_plan(config, records.columns).tasks
         results: list[TaskResult] = []

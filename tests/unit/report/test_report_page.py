@@ -108,7 +108,6 @@ def test_empty_run_is_a_page_that_says_so(made_up: MakeUp, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("llm", "maker"),
     [
-        ("builtin-rules-1", "built-in rules"),
         ("builtin-parser-4", "the built-in parser"),
         ("openai:builtin", None),
     ],

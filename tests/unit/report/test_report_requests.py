@@ -36,14 +36,14 @@ SUMMARIES = [
 
 
 def made_run(folder: Path, **changes: Any) -> Path:
-    """A small run with the built-in rules; no model is needed."""
+    """A small run with the built-in parser; no other model is needed."""
     source = folder / "in.jsonl"
     write_jsonl(source, SUMMARIES)
     given: dict[str, Any] = {
         "input": str(source),
         "out": folder / "out",
         "metrics": ("ds",),
-        "tasks": ("decompose", "paraphrase"),
+        "tasks": ("decompose", "facts"),
         "cache_dir": folder / "cache",
     }
     run(RunConfig(**given | changes))
@@ -72,7 +72,7 @@ def test_a_claim_leads_to_its_prompt_and_answer(out: Path) -> None:
     assert call["user"] == "The rooms are clean and quiet."
     assert json.loads(call["answer"]) == {"claims": side["claims"][:2]}
     assert page.index["heads"][call["head"]][0][0] == "system"
-    assert {call["task"] for call in one["calls"]} == {"decompose", "paraphrase"}
+    assert {call["task"] for call in one["calls"]} == {"decompose", "facts"}
     assert len(call["key"]) == 64
 
 
@@ -84,11 +84,11 @@ def test_every_row_finds_its_prompt(tmp_path: Path, prompt: str, granularity: An
             tmp_path,
             granularity=granularity,
             prompts={"decompose": prompt},
-            tasks=("decompose", "negate"),
+            tasks=("decompose", "facts"),
         )
     )
     calls = [call for record in page.details() for call in record["calls"]]
-    assert {call["task"] for call in calls} == {"decompose", "negate"}
+    assert {call["task"] for call in calls} == {"decompose", "facts"}
     assert all(call["user"] and call["answer"] for call in calls)
     assert {call["version"] for call in calls if call["task"] == "decompose"} == {prompt}
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("family", sorted(PROVID
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    """It answers by the rules of the built-in provider, so that all providers say the same."""
+    """It and `builtin` make the same claims of this test's sentence."""
     with FakeServer(batch_delay_s=0.0) as server:
         yield server
 
