@@ -223,7 +223,7 @@ def test_the_shared_data(name: str, path: str, count: int, tmp_path: Path):
     assert len(records_of(name, shared(path), tmp_path)) == count
 
 
-@pytest.mark.parametrize("name", READERS.keys() - {"summac"})
+@pytest.mark.parametrize("name", sorted(READERS.keys() - {"summac"}))
 def test_another_format_is_one_line(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.passes import PASSES, PassResult
-from claimscore.pipeline.passes.pass_counts import count_items, count_tokens
+from claimscore.pipeline.passes.pass_counts import count_items
 from claimscore.pipeline.passes.token_movers import GROUP_PAIRS, scored_tokens, word_vectors
 from claimscore.tables import TEXT_SCORES
 from tests.support.pass_doubles import FakeModel, run_pass
@@ -103,4 +103,3 @@ def test_groups_are_counted_whole(kind: str) -> None:
     given = (PASSES[kind], PassRequirement(kind, OVER))
     records = chunk(summaries, [[f"{i + 100:032}"] for i in range(100)])
     assert count_items(*given, records, lambda _: pl.DataFrame()) == 100
-    assert count_tokens(*given, records, lambda _: pl.DataFrame()) == 100 * 20
