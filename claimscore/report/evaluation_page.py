@@ -10,13 +10,13 @@ from typing import Any
 
 from claimscore import __version__
 from claimscore.evaluation.result import Mark, Section
-from claimscore.report.html_page import write_page
+from claimscore.report.html_page import minus, write_page
 
 #: A figure draws so many values; the table has all.
 MAX_MARKS = 80
 
 #: A cell of a column of numbers.
-_NUMBER = re.compile(r"(none|not defined|nan|-)?$|([<≤] ?)?[+−±-]?\.?\d")
+_NUMBER = re.compile(r"(none|not defined|nan|-)?$|([<≤\[] ?)?[+−±-]?\.?\d")
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 
 #: A word of a cell and its mark: `ins`, `del` or none.
@@ -57,6 +57,7 @@ def _shown(section: Section, figures: list[dict[str, Any]]) -> dict[str, Any]:
         "header": section.header,
         "rows": rows,
         "notes": section.notes,
+        "compares_texts": section.compares_texts,
         "figures": figures[first:],
     }
 
@@ -88,7 +89,7 @@ def _figure(title: str, marks: Sequence[Mark], line: float, place: str) -> dict[
         "description": "; ".join(f"{mark.label} {mark.text}" for mark in drawn),
         "hint": left_out if len(marks) > len(drawn) else "",
         "place": place,
-        "marks": [mark._asdict() for mark in drawn],
+        "marks": [mark._replace(text=minus(mark.text))._asdict() for mark in drawn],
         "domain": (low, high),
         "line": line,
     }

@@ -410,8 +410,8 @@ def _method_notes(found: Comparison) -> Iterator[str]:
         )
     if any(run.agreement for run in found.runs):
         yield (
-            f"claims are matched by their words, then without case and punctuation, then by "
-            f"{found.similarity} of at least {found.threshold:g}: reworded"
+            "claims: matched by their words, then without case and punctuation, then as reworded "
+            f"by {found.similarity} of at least {found.threshold:g}"
         )
 
 
