@@ -50,8 +50,7 @@ def evaluate() -> None:
 def correlate_command(config: CorrelateConfig, out: Path | None, as_json: bool) -> None:
     """Correlate scores with ratings.
 
-    Prints Kendall's tau-b, or other --coefficients, with 95 % intervals, p-values and average
-    ranks.
+    Prints Kendall's tau-b, or other --coefficients, with 95 % intervals and p-values.
     """
     from claimscore.evaluation.correlations import correlate
 
@@ -60,17 +59,16 @@ def correlate_command(config: CorrelateConfig, out: Path | None, as_json: bool) 
 
 @evaluate.command("claims", settings={"config": f"{_HERE}.human_claims:ClaimsConfig"})
 @_out_option
-@output_options
-def claims_command(config: ClaimsConfig, out: Path | None, quiet: bool, as_json: bool) -> None:
+@json_option
+def claims_command(config: ClaimsConfig, out: Path | None, as_json: bool) -> None:
     """Measure claims beside those that people made of the same texts.
 
     The first table has a text and its human claims in each row. A system is a run of that table,
     or a table of id and claims; sentences as they are, and cut at commas, are measured with it.
     """
-    from claimscore.console.progress import counts_display
     from claimscore.evaluation.human_claims import evaluate_claims
 
-    _finish(evaluate_claims(config, counts_display(quiet or as_json, "pairs")), as_json, out)
+    _finish(evaluate_claims(config), as_json, out)
 
 
 @evaluate.command("support", settings={"config": f"{_HERE}.support_benchmark:SupportConfig"})
@@ -111,14 +109,14 @@ def _finish(result: EvaluationResult, as_json: bool, out: Path | None = None) ->
         result.write(out)
         page = out / f"{result.name}.html"
         write_evaluation_page(
-            page, result.title, typed_command(), result.signature(), result.sections()
+            page, result.title, typed_command(), result.signature(), result.sections
         )
     if as_json:
         print(json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False))
         return
     from claimscore.console.evaluations import print_sections
 
-    print_sections(result.sections(), page)
+    print_sections(result.sections, page)
 
 
 @command(config=f"{_HERE}.label_items:LabelConfig")

@@ -1,7 +1,7 @@
 """`claimscore evaluate correlate`: score columns against rating columns.
 
 What OpinSummEval, Newsroom and SummEval are evaluated by: correlations with intervals and
-p-values, which of two metrics correlates better, and average ranks.
+p-values, and which of two metrics correlates better.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from claimscore.config import check_least
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.ratings_table import ID, Grid, RatedTable, grid, joined, read_table
+from claimscore.evaluation.ratings_table import Grid, RatedTable, grid, read_table
 from claimscore.evaluation.result import EvaluationResult, Mark, Row, Section, fixed
 from claimscore.option import argument, option
 from claimscore.stats.bootstrap import paired_p_value, percentile_bounds
@@ -37,13 +37,13 @@ MIN_SYSTEMS = 3
 MIN_CASES = 2
 NAMES = {"kendall": "Kendall's τ-b", "spearman": "Spearman's ρ", "pearson": "Pearson's r"}
 
-CORRELATIONS_SCHEMA: dict[str, pl.DataType] = {
+CORRELATIONS: dict[str, pl.DataType] = {
     **dict.fromkeys(("correlation", "level", "score", "rating"), pl.String()),
     **dict.fromkeys(("value", "low", "high", "p_value"), pl.Float64()),
     **dict.fromkeys(("n_cases", "n_systems", "undefined_cases"), pl.Int64()),
     "reason": pl.String(),
 }
-COMPARISONS_SCHEMA: dict[str, pl.DataType] = {
+COMPARISONS: dict[str, pl.DataType] = {
     **dict.fromkeys(("correlation", "level", "rating", "score_1", "score_2"), pl.String()),
     **dict.fromkeys(("difference", "low", "high", "p_bootstrap"), pl.Float64()),
     **dict.fromkeys(("williams_t", "p_williams"), pl.Float64()),
@@ -55,10 +55,7 @@ _STARS = "** p ≤ 0.01, * p ≤ 0.05 (each by itself, not corrected)"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CorrelateConfig:
-    """Settings of a correlation; `case` None takes every row as a case of its own (pooled only).
-
-    The ratings are columns of `ratings_file`, joined by `id`, where one is named.
-    """
+    """Settings of a correlation; `case` None takes every row as a case of its own (pooled only)."""
 
     table: str = argument(help="Scores, a row a summary: JSONL, CSV, Parquet, or a run directory.")
     scores: tuple[str, ...] = option(
@@ -93,9 +90,6 @@ class CorrelateConfig:
     )
     samples: int = option(1000, help="Number of bootstrap samples.")
     seed: int = option(0, help="Seed of the bootstrap.")
-    ratings_file: str | None = option(
-        None, metavar="FILE", panel="Data", help="File with the ratings, joined by id."
-    )
 
     def __post_init__(self) -> None:
         for what, names, known in (
@@ -119,64 +113,33 @@ class CorrelateConfig:
         return self.levels or (("system", "summary") if self.case else ("pooled",))
 
 
-@dataclasses.dataclass(frozen=True)
-class CorrelateResult(EvaluationResult):
-    """Correlations and comparisons with the schemas above, and what they were computed over.
-
-    `ranks` has for each correlation, level and score its rank among the scores by every rating,
-    and their mean. 1 is the highest value; ties share the mean of their ranks; without a value
-    there is no rank and no mean.
-    """
-
-    name = "correlate"
-    title = "Correlations"
-
-    config: CorrelateConfig
-    correlations: pl.DataFrame
-    ranks: pl.DataFrame
-    comparisons: pl.DataFrame
-    n_cases: int
-    n_systems: int
-    left_out: int
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        found = {"correlations": self.correlations, "ranks": self.ranks}
-        return found | ({"comparisons": self.comparisons} if self.config.compare else {})
-
-    def facts(self) -> dict[str, Any]:
-        return {"cases": self.n_cases, "systems": self.n_systems, "left_out": self.left_out}
-
-    def sections(self) -> Sequence[Section]:
-        """A table a correlation and level: scores by ratings, and the average rank."""
-        groups = self.correlations.group_by("correlation", "level", maintain_order=True)
-        found = [self._section(str(method), str(level), rows) for (method, level), rows in groups]
-        return [*found, _comparison_section(self.comparisons)] if self.config.compare else found
-
-    def _section(self, method: str, level: str, rows: pl.DataFrame) -> Section:
-        config = self.config
-        size = f"{self.n_cases:,} cases" + (f", {self.n_systems} systems" if config.case else "")
-        shown: dict[str, list[str]] = {}
+def _sections(
+    correlations: pl.DataFrame, left_out: int, config: CorrelateConfig
+) -> Iterator[Section]:
+    """A table a correlation and level: scores by ratings."""
+    groups = correlations.group_by("correlation", "level", maintain_order=True)
+    for (method, level), rows in groups:
+        cells: dict[str, list[str]] = {}
         charts: dict[str, list[Mark]] = {}
         for row in rows.iter_rows(named=True):
-            shown.setdefault(row["score"], []).append(_shown(row))
+            cells.setdefault(row["score"], []).append(_shown(row))
             ends = row["value"], row["low"], row["high"]
             charts.setdefault(row["rating"], []).append(
                 Mark(row["score"], *ends, fixed(row["value"], 3, "none"))
             )
-        ranks = self.ranks.filter(correlation=method, level=level)["average_rank"]
         notes = [f"95 % bootstrap interval over cases ({config.samples:,} samples); {_STARS}"]
-        if self.left_out:
-            notes.append(f"{self.left_out:,} cases left out for missing values")
+        if left_out:
+            notes.append(f"{left_out:,} cases left out for missing values")
         undefined = rows["undefined_cases"].to_numpy().max()
         if undefined:
             notes.append(f"up to {undefined} cases are constant and have no value")
-        return Section(
-            f"{NAMES[method]}, {level} level: {size}",
-            ("score", *config.ratings, "average rank"),
-            [
-                (score, *cells, fixed(rank, 2, "none"))
-                for (score, cells), rank in zip(shown.items(), ranks, strict=True)
-            ],
+        size = f"{row['n_cases']:,} cases" + (
+            f", {row['n_systems']} systems" if config.case else ""
+        )
+        yield Section(
+            f"{NAMES[str(method)]}, {level} level: {size}",
+            ("score", *config.ratings),
+            [(score, *of_ratings) for score, of_ratings in cells.items()],
             tuple(notes),
             charts,
         )
@@ -216,42 +179,51 @@ def _comparison_section(comparisons: pl.DataFrame) -> Section:
     )
 
 
-def correlate(config: CorrelateConfig) -> CorrelateResult:
+def correlate(config: CorrelateConfig) -> EvaluationResult:
     """Read the table and compute every correlation that was asked for.
 
+    The table `correlations` of the result has the rows of `CORRELATIONS`, with `compare` the table
+    `comparisons` those of `COMPARISONS`.
     `InputError` where columns are missing or hold no numbers, where values are missing (unless
     `drop_missing`: then whole cases are left out), and where there are too few cases or systems.
     """
-    table = _read(config)
+    columns = [
+        *config.scores,
+        *config.ratings,
+        config.system,
+        *([config.case] if config.case else []),
+    ]
+    table = read_table(config.table, columns)
     whole = grid(table, [*config.scores, *config.ratings], config.case, config.system)
-    found = _complete(whole, table, config)
-    _check_size(found, table, config)
-    cells = list(_cells(found, config))
-    comparisons = list(_comparisons(found, cells)) if config.compare else []
-    correlations = pl.DataFrame([cell.row for cell in cells], schema=CORRELATIONS_SCHEMA)
-    return CorrelateResult(
-        config,
-        correlations,
-        _ranks(correlations),
-        pl.DataFrame(comparisons, schema=COMPARISONS_SCHEMA, orient="row"),
-        len(found.cases),
-        len(found.systems),
-        len(whole.cases) - len(found.cases),
+    complete = _complete(whole, table, config)
+    _check_size(complete, table, config)
+    cells = list(_cells(complete, config))
+    correlations = pl.DataFrame([cell.row for cell in cells], schema=CORRELATIONS)
+    left_out = len(whole.cases) - len(complete.cases)
+    tables = {"correlations": correlations}
+    sections = list(_sections(correlations, left_out, config))
+    if config.compare:
+        rows = list(_comparisons(complete, cells))
+        tables["comparisons"] = pl.DataFrame(rows, schema=COMPARISONS, orient="row")
+        sections.append(_comparison_section(tables["comparisons"]))
+    return EvaluationResult(
+        name="correlate",
+        title="Correlations",
+        config=dataclasses.replace(config, levels=config.chosen_levels),
+        tables=tables,
+        facts={
+            "cases": len(complete.cases),
+            "systems": len(complete.systems),
+            "left_out": left_out,
+        },
+        sections=sections,
     )
 
 
-def _read(config: CorrelateConfig) -> RatedTable:
-    wanted = [*config.scores, config.system, *([config.case] if config.case else [])]
-    if config.ratings_file is None:
-        return read_table(config.table, [*wanted, *config.ratings])
-    ratings = read_table(config.ratings_file, [ID, *config.ratings])
-    return joined(read_table(config.table, [*wanted, ID]), ratings, config.ratings)
-
-
-def _complete(found: Grid, table: RatedTable, config: CorrelateConfig) -> Grid:
+def _complete(rows: Grid, table: RatedTable, config: CorrelateConfig) -> Grid:
     if config.drop_missing:
-        return found.without_incomplete_cases()
-    missing = found.first_missing()
+        return rows.without_incomplete_cases()
+    missing = rows.first_missing()
     if missing:
         column, case, system = missing
         place = f"case {case} of system {system}" if config.case else case
@@ -259,11 +231,11 @@ def _complete(found: Grid, table: RatedTable, config: CorrelateConfig) -> Grid:
             f"{table.name}: no value of {column} for {place}; --drop-missing "
             "leaves out the cases where a value is missing"
         )
-    return found
+    return rows
 
 
-def _check_size(found: Grid, table: RatedTable, config: CorrelateConfig) -> None:
-    n_cases, n_systems = len(found.cases), len(found.systems)
+def _check_size(rows: Grid, table: RatedTable, config: CorrelateConfig) -> None:
+    n_cases, n_systems = len(rows.cases), len(rows.systems)
     if n_cases < MIN_CASES:
         raise InputError(
             f"{table.name}: {n_cases} whole cases are too few for a correlation with an interval"
@@ -277,7 +249,7 @@ def _check_size(found: Grid, table: RatedTable, config: CorrelateConfig) -> None
 
 @dataclasses.dataclass(frozen=True)
 class _Correlated:
-    """A row of `CORRELATIONS_SCHEMA`, and its bootstrap draws."""
+    """A row of `CORRELATIONS`, and its bootstrap draws."""
 
     method: Method
     level: Level
@@ -299,22 +271,7 @@ def _cells(found: Grid, config: CorrelateConfig) -> Iterator[_Correlated]:
         reason = None if value is not None else _CONSTANT
         sizes = (len(found.cases), len(found.systems), int(undefined))
         row = (method, level, score, rating, value, low, high, p_value, *sizes, reason)
-        yield _Correlated(method, level, dict(zip(CORRELATIONS_SCHEMA, row, strict=True)), draws)
-
-
-def _ranks(correlations: pl.DataFrame) -> pl.DataFrame:
-    rank = pl.col("value").rank("average", descending=True)
-    known = pl.col("ranks").list.eval(pl.element().is_null().any()).list.first()
-    return (
-        correlations.with_columns(ranks=rank.over("correlation", "level", "rating"))
-        .group_by("correlation", "level", "score", maintain_order=True)
-        .agg("ranks")
-        .select(
-            *("correlation", "level", "score"),
-            pl.when(~known).then(pl.col("ranks").list.mean()).alias("average_rank"),
-            "ranks",
-        )
-    )
+        yield _Correlated(method, level, dict(zip(CORRELATIONS, row, strict=True)), draws)
 
 
 def _comparisons(found: Grid, cells: Sequence[_Correlated]) -> Iterator[tuple[object, ...]]:

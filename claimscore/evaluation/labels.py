@@ -98,11 +98,8 @@ class LabelsConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelsResult(EvaluationResult):
+class _Labelled:
     """Rows of `AGREEMENT`, `BY_VERDICT` and `RELIABILITY`, the last two of claims only."""
-
-    name = "labels"
-    title = "Labels of people"
 
     config: LabelsConfig
     metric: str
@@ -244,7 +241,7 @@ def _interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"[{low:.3f}, {high:.3f}]"
 
 
-def evaluate_labels(config: LabelsConfig) -> LabelsResult:
+def evaluate_labels(config: LabelsConfig) -> EvaluationResult:
     """Read the labels and compare them with the run.
 
     `ConfigError` where the run has no scores of the labelled metric, `InputError` where a file is
@@ -264,7 +261,7 @@ def evaluate_labels(config: LabelsConfig) -> LabelsResult:
     agreement = [_rater_row(one, other, *drawn) for one, other in _pairs(items, raters, both)]
     by_verdict = list(_by_verdict(both, *drawn)) if items.of_claims else []
     reliability = list(_reliability(both, *drawn)) if items.of_claims else []
-    return LabelsResult(
+    labelled = _Labelled(
         config,
         items.metric,
         items.rows.height,
@@ -273,6 +270,14 @@ def evaluate_labels(config: LabelsConfig) -> LabelsResult:
         pl.DataFrame(agreement, schema=AGREEMENT),
         pl.DataFrame(by_verdict, schema=BY_VERDICT),
         pl.DataFrame(reliability, schema=RELIABILITY),
+    )
+    return EvaluationResult(
+        name="labels",
+        title="Labels of people",
+        config=config,
+        tables=labelled.tables(),
+        facts=labelled.facts(),
+        sections=labelled.sections(),
     )
 
 

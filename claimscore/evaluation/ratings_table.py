@@ -113,39 +113,6 @@ def read_table(source: str, wanted: Iterable[str]) -> RatedTable:
     return _read_files(source, names)
 
 
-def complete(
-    frame: pl.DataFrame, scores: Sequence[str], *, drop: bool, of: str = ""
-) -> pl.DataFrame:
-    """The rows that have every score; `InputError` where others may not be dropped."""
-    name = max(scores, key=lambda score: frame[score].null_count())
-    count = frame[name].null_count()
-    if count and not drop:
-        raise InputError(f"{of}{count} rows have no {name}; --drop-missing leaves such rows out")
-    return frame.drop_nulls(scores)
-
-
-def joined(table: RatedTable, other: RatedTable, columns: Sequence[str]) -> RatedTable:
-    """The table with number columns of another one, joined by `id`; null where that has no row.
-
-    `InputError` where an id stands twice, none is in both, or the table has such a column itself.
-    """
-    taken = next((name for name in columns if name in table.columns), None)
-    if taken is not None:
-        raise InputError(f"column {taken} is in {table.name} and in {other.name}; rename one")
-    ids, others = table.texts(ID), other.texts(ID)
-    twice = others.filter(others.is_duplicated())
-    if len(twice):
-        raise InputError(f"{other.name}: more than one row has the id {twice[0]}")
-    if not ids.is_in(others.implode()).any():
-        raise InputError(
-            f"{table.name} and {other.name} have no id in common; ids are {ids[0]!r} in the one "
-            f"and {others[0]!r} in the other"
-        )
-    found = pl.DataFrame([others, *(other.numbers(name) for name in columns)])
-    frame = table.frame.with_columns(ids).join(found, on=ID, how="left", maintain_order="left")
-    return RatedTable(table.name, frame, (*table.columns, *columns))
-
-
 def _read_files(source: str, wanted: Sequence[str]) -> RatedTable:
     files = find_files(source)
     cells = files[0].format in ("csv", "tsv")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -49,36 +48,25 @@ class Section(NamedTuple):
     compares_texts: bool = False
 
 
-class EvaluationResult(abc.ABC):
-    """The base of all results; terminal, page, JSON and files read the same methods.
+@dataclasses.dataclass(frozen=True)
+class EvaluationResult:
+    """What an evaluation gives: tables for programs, sections for people.
 
-    `name` is the name of the files that a page is written to, `title` their heading, `config` the
-    settings of the evaluation.
+    `tables` have the rows behind the numbers, by the names of their files and in JSON; `facts` are
+    values beside them. `name` is the name of the files that a page is written to, `title` their
+    heading, `config` the settings.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
+    name: str
+    title: str
     config: Any
-
-    @abc.abstractmethod
-    def sections(self) -> Sequence[Section]:
-        """The tables as they are printed."""
-
-    @abc.abstractmethod
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The rows behind the numbers, by the names that they have in JSON."""
-
-    def files(self) -> dict[str, pl.DataFrame]:
-        """The tables that `write` writes, by the names of their files."""
-        return self.tables()
-
-    def facts(self) -> dict[str, Any]:
-        """The values beside the tables in JSON: sizes, the model, the protocol."""
-        return {}
+    tables: Mapping[str, pl.DataFrame]
+    facts: Mapping[str, Any]
+    sections: Sequence[Section]
 
     def to_json(self) -> dict[str, Any]:
         """Facts and tables as plain values, a table as a list of its rows."""
-        return {**self.facts(), **{name: rows.to_dicts() for name, rows in self.tables().items()}}
+        return {**self.facts, **{name: rows.to_dicts() for name, rows in self.tables.items()}}
 
     def signature(self) -> str:
         """All settings that change the numbers, in one line."""
@@ -87,7 +75,7 @@ class EvaluationResult(abc.ABC):
     def markdown(self) -> str:
         """The sections as a Markdown page."""
         lines = [f"# {self.title}"]
-        for section in self.sections():
+        for section in self.sections:
             lines += ["", f"## {section.title}"]
             if section.rows:
                 lines += ["", _markdown_row(section.header), "|---" * len(section.header) + "|"]
@@ -99,7 +87,7 @@ class EvaluationResult(abc.ABC):
         """Write every table as Parquet and CSV, and the Markdown page, into the folder `out`."""
         with os_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-        for name, frame in self.files().items():
+        for name, frame in self.tables.items():
             with atomic_path(out / f"{name}.parquet") as path:
                 frame.write_parquet(path)
             write_text(out / f"{name}.csv", csv_text(frame))

@@ -515,7 +515,7 @@ def test_claims_are_labelled_by_keys_and_saved(browser: Browser) -> None:
     labels = ["supported", "contradicted", "unmentioned", "unmentioned", "", ""]
     assert [row["label"] for row in saved] == labels
     result = evaluate_labels(LabelsConfig(str(run), (str(browser.folder / "saved.csv"),)))
-    assert result.mean.n_labels == 4
+    assert result.facts["labels"] == 4
 
 
 def test_an_interval_chart_can_be_taken_away(browser: Browser) -> None:

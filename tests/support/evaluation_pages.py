@@ -24,7 +24,7 @@ E, N, C = "entailment", "neutral", "contradiction"
 
 
 def write_result_page(result: EvaluationResult, path: Path, command: str) -> Path:
-    write_evaluation_page(path, result.title, command, result.signature(), result.sections())
+    write_evaluation_page(path, result.title, command, result.signature(), result.sections)
     return path
 
 

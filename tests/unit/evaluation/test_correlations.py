@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.correlations import CorrelateConfig, CorrelateResult, correlate
+from claimscore.evaluation.correlations import CorrelateConfig, correlate
+from claimscore.evaluation.result import EvaluationResult
 from claimscore.stats.correlation import kendall
 from papers.readers import write
 from tests.support.rated_tables import rated_rows, write_jsonl
@@ -24,7 +23,7 @@ def table(tmp_path: Path) -> str:
     return str(write_jsonl(tmp_path / "t.jsonl", rated_rows(20)))
 
 
-def found(table: str, **options: object) -> CorrelateResult:
+def found(table: str, **options: object) -> EvaluationResult:
     chosen = {"scores": ("good", "poor"), "ratings": RATINGS, "case": "article", "samples": 300}
     return correlate(CorrelateConfig(table, **{**chosen, **options}))
 
@@ -38,20 +37,22 @@ def test_a_better_metric_is_found(table: str):
     result = found(
         table, levels=("system", "summary", "pooled"), methods=("pearson", "spearman"), compare=True
     )
-    assert result.comparisons.height == 12
-    pooled = only(result.comparisons, correlation="pearson", level="pooled", rating="fluency")
+    assert result.tables["comparisons"].height == 12
+    pooled = only(
+        result.tables["comparisons"], correlation="pearson", level="pooled", rating="fluency"
+    )
     assert pooled["low"] > 0
     assert pooled["p_bootstrap"] < 0.01
     assert pooled["p_williams"] < 1e-4
     assert pooled["williams_t"] > 0
-    for row in result.comparisons.to_dicts():
+    for row in result.tables["comparisons"].to_dicts():
         tested = row["level"] != "summary"
         assert (row["p_williams"] is not None) is tested
         assert (row["reason"] is None) is tested
 
 
 def test_williams_is_not_for_kendall(table: str):
-    row = only(found(table, compare=True).comparisons, level="system", rating="fluency")
+    row = only(found(table, compare=True).tables["comparisons"], level="system", rating="fluency")
     assert (row["williams_t"], row["p_williams"]) == (None, None)
     assert row["p_bootstrap"] < 0.05
     assert "not defined for Kendall" in row["reason"]
@@ -60,22 +61,16 @@ def test_williams_is_not_for_kendall(table: str):
 def test_a_metric_against_itself(table: str):
     """No difference, p 1, and Williams' 0/0 said so."""
     result = found(table, scores=("good", "good"), methods=("pearson",), compare=True)
-    row = only(result.comparisons, level="system", rating="fluency")
+    row = only(result.tables["comparisons"], level="system", rating="fluency")
     assert (row["difference"], row["low"], row["high"], row["p_bootstrap"]) == (0, 0, 0, 1)
     assert "agree entirely" in row["reason"]
 
 
-def test_average_ranks(tmp_path: Path):
-    """1 is best; ties share; a score without a value has no rank."""
-    rows = [{**row, "twin": row["good"], "flat": 1.0} for row in rated_rows(20)]
+def test_a_score_without_a_value_says_why(tmp_path: Path):
+    rows = [{**row, "flat": 1.0} for row in rated_rows(20)]
     path = str(write_jsonl(tmp_path / "t.jsonl", rows))
-    result = found(path, scores=("good", "poor", "twin", "flat"))
-    ranks = {r["score"]: r for r in result.ranks.filter(level="summary").to_dicts()}
-    assert ranks["good"]["ranks"] == [1.5, 1.5]
-    assert ranks["twin"]["average_rank"] == 1.5
-    assert ranks["poor"]["average_rank"] == 3
-    assert (ranks["flat"]["average_rank"], ranks["flat"]["ranks"]) == (None, [None, None])
-    flat = only(result.correlations, level="summary", score="flat", rating="fluency")
+    result = found(path, scores=("good", "flat"))
+    flat = only(result.tables["correlations"], level="summary", score="flat", rating="fluency")
     assert (flat["value"], flat["low"], flat["undefined_cases"]) == (None, None, 20)
     assert "constant" in flat["reason"]
 
@@ -88,7 +83,7 @@ def test_a_name_of_two_lines_is_one_cell_of_the_page(tmp_path: Path):
 
 
 def test_the_seed_decides(table: str):
-    first, again, other = (found(table, seed=seed).correlations for seed in (1, 1, 2))
+    first, again, other = (found(table, seed=seed).tables["correlations"] for seed in (1, 1, 2))
     assert first.equals(again)
     assert not first["low"].equals(other["low"])
     assert first["value"].equals(other["value"])
@@ -103,14 +98,16 @@ def test_missing_values(tmp_path: Path):
     with pytest.raises(InputError, match="no value of poor for row 8;"):
         found(path, case=None)
     result = found(path, drop_missing=True)
-    assert (result.n_cases, result.left_out) == (19, 1)
-    assert found(path, scores=("good",)).left_out == 0
+    assert (result.facts["cases"], result.facts["left_out"]) == (19, 1)
+    assert found(path, scores=("good",)).facts["left_out"] == 0
 
 
 def test_rows_without_cases_are_pooled(table: str):
-    row = only(found(table, case=None, samples=20).correlations, score="good", rating="fluency")
+    row = only(
+        found(table, case=None, samples=20).tables["correlations"], score="good", rating="fluency"
+    )
     assert (row["level"], row["n_cases"], row["n_systems"]) == ("pooled", 100, 1)
-    with_cases = found(table, levels=("pooled",), samples=20).correlations
+    with_cases = found(table, levels=("pooled",), samples=20).tables["correlations"]
     assert only(with_cases, score="good", rating="fluency")["value"] == row["value"]
 
 
@@ -154,51 +151,7 @@ def test_opinsummeval_from_the_published_file(tmp_path: Path):
         [[case["systems"][s][part][key] for s in case["systems"]] for case in cases]
         for part, key in (("scores", "supert_score"), ("human_mean", "readblty"))
     )
-    for row in correlate(config).correlations.to_dicts():
+    for row in correlate(config).tables["correlations"].to_dicts():
         expected = kendall(scores, ratings, level=row["level"])
         assert (row["value"], row["p_value"]) == pytest.approx(expected, abs=1e-12)
-    assert correlate(config).correlations["value"].round(4).to_list() == [0.3978, 0.1152]
-
-
-class TestRatingsFile:
-    """Ratings that stand in a file of their own."""
-
-    @pytest.fixture
-    def scores(self, tmp_path: Path) -> str:
-        rows = [{k: v for k, v in row.items() if k != "ratings"} for row in rated_rows(20)]
-        return str(write_jsonl(tmp_path / "scores.jsonl", rows))
-
-    def ratings(self, tmp_path: Path, rows: Sequence[dict]) -> str:
-        path = tmp_path / "ratings.csv"
-        flat = [{"id": row["id"], **row["ratings"]} for row in rows]
-        pl.DataFrame(flat).write_csv(path)
-        return str(path)
-
-    def test_they_are_joined_by_id(self, table: str, scores: str, tmp_path: Path) -> None:
-        others = {"id": "other", "ratings": {"fluency": 1.0, "relevance": 2.0}}
-        file = self.ratings(tmp_path, [others, *rated_rows(20)[::-1]])
-        apart = found(scores, ratings_file=file)
-        assert apart.correlations.equals(found(table).correlations)
-
-    def test_what_has_none_is_missing(self, scores: str, tmp_path: Path) -> None:
-        file = self.ratings(tmp_path, rated_rows(20)[1:])
-        with pytest.raises(InputError, match="fluency"):
-            found(scores, ratings_file=file)
-        assert found(scores, ratings_file=file, drop_missing=True).left_out == 1
-
-    def test_what_cannot_be_joined(self, table: str, scores: str, tmp_path: Path) -> None:
-        rows = rated_rows(20)
-        file = self.ratings(tmp_path, [row | {"id": f"x{row['id']}"} for row in rows])
-        with pytest.raises(InputError, match=r"no id in common; ids are '0-0' .* 'x0-0'"):
-            found(scores, ratings_file=file)
-        with pytest.raises(InputError, match="more than one row has the id 0-0"):
-            found(scores, ratings_file=self.ratings(tmp_path, [*rows, rows[0]]))
-        file = self.ratings(tmp_path, rows)
-        with pytest.raises(InputError, match="column good is in"):
-            found(scores, ratings=("good",), ratings_file=scores)
-        with pytest.raises(InputError, match="no column fluency"):
-            found(scores, ratings_file=scores)
-        nameless = pl.read_csv(file).drop("id")
-        nameless.write_csv(file)
-        with pytest.raises(InputError, match="no column id"):
-            found(scores, ratings_file=file)
+    assert correlate(config).tables["correlations"]["value"].round(4).to_list() == [0.3978, 0.1152]
