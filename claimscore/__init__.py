@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from claimscore.cache.store import DiskCache
     from claimscore.config import EncoderConfig, LLMConfig, RunConfig
     from claimscore.errors import ClaimscoreError
+    from claimscore.evaluation.correlations import CorrelateConfig, correlate
+    from claimscore.evaluation.human_claims import ClaimsConfig, evaluate_claims
+    from claimscore.evaluation.labels import LabelsConfig, evaluate_labels
+    from claimscore.evaluation.result import EvaluationResult
+    from claimscore.evaluation.support_benchmark import SupportConfig, evaluate_support
     from claimscore.functions import decompose, embed, extract_facts, nli, verify
     from claimscore.notebook import Evaluation, evaluate, score, score_pair
     from claimscore.pipeline.llm.engine import Engine
@@ -34,21 +39,30 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Answer",
+    "ClaimsConfig",
     "ClaimscoreError",
+    "CorrelateConfig",
     "DiskCache",
     "EncoderConfig",
     "Engine",
     "Evaluation",
+    "EvaluationResult",
     "LLMConfig",
+    "LabelsConfig",
     "MapConfig",
     "MapResult",
     "MemoryCache",
     "Prompt",
     "RunConfig",
     "RunResult",
+    "SupportConfig",
+    "correlate",
     "decompose",
     "embed",
     "evaluate",
+    "evaluate_claims",
+    "evaluate_labels",
+    "evaluate_support",
     "extract_facts",
     "load_prompt",
     "load_prompt_file",
@@ -67,6 +81,11 @@ _NAMES = {
     "cache.store": "DiskCache",
     "config": "EncoderConfig LLMConfig RunConfig",
     "errors": "ClaimscoreError",
+    "evaluation.correlations": "CorrelateConfig correlate",
+    "evaluation.human_claims": "ClaimsConfig evaluate_claims",
+    "evaluation.labels": "LabelsConfig evaluate_labels",
+    "evaluation.result": "EvaluationResult",
+    "evaluation.support_benchmark": "SupportConfig evaluate_support",
     "functions": "decompose embed extract_facts nli verify",
     "notebook": "Evaluation evaluate score score_pair",
     "pipeline.llm.engine": "Engine",
