@@ -1,7 +1,7 @@
 """Claims beside those that people made: FActScore, RoSE, REALSumm and Factcheck-GPT.
 
-Papers: Min et al. 2023 (FActScore), Liu et al. 2023 (RoSE), Bhandari et al. 2020 (REALSumm), Wang et
-al. 2023 (Factcheck-GPT). None of them reports how close other claims come to the human ones.
+Papers: Min et al. 2023 (FActScore), Liu et al. 2023 (RoSE), Bhandari et al. 2020 (REALSumm), Wang
+et al. 2023 (Factcheck-GPT). None of them reports how close other claims come to the human ones.
 
 Data: texts with their human claims, as `papers.readers` makes them, a file a data set.
 

@@ -95,9 +95,7 @@ class EvaluationResult:
 
 
 #: Settings that do not change the numbers: a signature leaves them out.
-_NO_SETTINGS = frozenset(
-    ("tables", "table", "scores", "ratings", "ratings_file", "labels", "out", "run", "encoders")
-)
+_NO_SETTINGS = frozenset(("tables", "table", "scores", "ratings", "labels", "run", "encoders"))
 
 
 def signature(name: str, settings: Mapping[str, object]) -> str:

@@ -27,7 +27,7 @@ BASE = {
 #: For each part (longest matching prefix), the parts it may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"errors", "config", "cache", "functions", "notebook", "prompts"}
-    | {"pipeline", "pipeline.llm"},
+    | {"evaluation", "evaluation.support_benchmark", "pipeline", "pipeline.llm"},
     "functions": BASE  # stages without a run
     | {"notebook", "pipeline", "pipeline.llm", "pipeline.encoders", "pipeline.passes"}
     | {"pipeline.tasks", "metrics", "records"},
@@ -84,11 +84,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE
     | {"text", "blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
-    "evaluation.human_claims": BASE  # it asks the model itself
-    | {"text", "evaluation", "stats", "records", "runs", "pipeline.encoders"},
     "evaluation.support_benchmark": BASE  # it asks verifiers itself
-    | {"text", "evaluation", "metrics", "stats", "records", "runs"}
-    | {"pipeline.encoders", "pipeline.passes"},
+    | {"text", "evaluation", "functions", "metrics", "stats", "records"},
     "training": BASE | {"text", "metrics", "records", "pipeline.encoders", "pipeline.passes"},
     "console": {"__init__", "stats"},
     "console.evaluations": {"console", "evaluation"},
@@ -108,9 +105,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "records",
         "storage",
     }
-    | {"evaluation", "evaluation.compare", "evaluation.human_claims", "metrics"}
-    | {"evaluation.support_benchmark"}
-    | {"evaluation.correlations", "report.evaluation_page"},
+    | {"evaluation", "evaluation.compare", "evaluation.support_benchmark", "metrics"}
+    | {"report.evaluation_page"},
     "cli": {"__init__", "errors", "commands", "config", "console"},
 }
 

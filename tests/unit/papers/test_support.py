@@ -1,0 +1,41 @@
+"""`papers.support`: scores of labelled rows beside the published ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from papers.support import drawn, main
+from tests.support.rated_tables import write_jsonl
+
+
+def test_scores_stand_beside_published_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = []
+    for case in map(str, range(6)):
+        texts = {"case": case, "source": f"The kettle {case} boils water. It is red."}
+        true, wrong = f"The kettle {case} boils water.", f"The pan {case} burns oil."
+        rows.append({"id": f"{case}-true", **texts, "summary": true, "label": 1})
+        edited = {"summary": wrong, "label": 0, "kind": "name", "twin": f"{case}-true"}
+        rows.append({"id": f"{case}-0", **texts, **edited})
+    path = write_jsonl(tmp_path / "bump.jsonl", rows)
+    main([str(path), "--out", str(tmp_path / "out"), "--metrics", "rouge-1:against=source"])
+    text = (tmp_path / "out" / "bump" / "table.md").read_text(encoding="utf-8")
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    (ours,) = [line for line in lines if line[:1] == ["rouge-1:against=source"]]
+    assert ours[1:] == ["100.0 [100.0–100.0]"] * 3
+    assert ["QAFactEval, published", "87.0", "71.4", ""] in lines
+    assert "12 rows of 6 documents" in capsys.readouterr().out
+
+
+def test_drawn_rows_have_their_twins() -> None:
+    rows = [{"id": f"{n}", "twin": f"t{n}"} for n in range(20)]
+    records = pl.DataFrame([*rows, *({"id": f"t{n}", "twin": None} for n in range(20))])
+    some = drawn(records, 8)
+    assert 8 <= some.height < 16
+    assert set(some["twin"].drop_nulls()) <= set(some["id"])
+    assert drawn(records, 8).equals(some)
+    assert drawn(records, None) is records
