@@ -105,7 +105,7 @@ def score(
 
     Models, servers and files are those of this command line: a run directory names none.
     """
-    from claimscore.console.estimate import print_plan
+    from claimscore.console.estimate import print_preflight
     from claimscore.console.progress import progress_display
     from claimscore.pipeline.run import score as score_pipeline
     from claimscore.text import import_nltk_alone
@@ -115,7 +115,7 @@ def score(
     with progress_display(silent) as show:
         result = score_pipeline(
             dataclasses.replace(config, out=directory),
-            on_plan=None if silent else print_plan,
+            on_estimate=None if silent else partial(print_preflight, config.llm.model),
             on_progress=show,
         )
     return _finish(result, config, as_csv, as_json)

@@ -11,31 +11,12 @@ from claimscore.console.amounts import dollars, duration
 from claimscore.console.table import print_rows, print_text
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.chunks import ChunkTodo
     from claimscore.pipeline.estimate import Estimate
     from claimscore.pipeline.plan import Plan
 
 logger = logging.getLogger(__name__)
 
 _UNKNOWN_COST = "unknown (name --input-price and --output-price)"
-
-
-def print_plan(plan: Plan, todo: Sequence[ChunkTodo]) -> None:
-    """Print the plan of `score`, on standard error."""
-    lines = [f"metrics: {', '.join(metric.name for metric in plan.metrics)}"]
-    if not todo:
-        lines.append("nothing is missing: no LLM and no model is asked")
-    for name in {planned.task.name: None for item in todo for planned in item.tasks}:
-        chunks = sum(any(p.task.name == name for p in item.tasks) for item in todo)
-        lines.append(f"LLM task {name}: {_chunks(chunks)}")
-    for step in {planned.step: None for item in todo for planned in item.passes}:
-        chunks = sum(any(p.step == step for p in item.passes) for item in todo)
-        lines.append(f"model pass {step}: {_chunks(chunks)}")
-    _tell(lines)
-
-
-def _chunks(n: int) -> str:
-    return f"{n:,} {'chunk' if n == 1 else 'chunks'} of records"
 
 
 def _tell(lines: Iterable[str]) -> None:

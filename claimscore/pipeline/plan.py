@@ -17,9 +17,8 @@ from claimscore.errors import ConfigError, refuse_all
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassRequirement, TaskRequirement
 from claimscore.metrics.support import MODEL
-from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import check_named
-from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS
 from claimscore.pipeline.passes.support import SUPPORT_PASS
@@ -207,26 +206,28 @@ def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
     return dataclasses.replace(metric, requires=requires)
 
 
-def refuse_obstacles(
+def plan_run(
     config: RunConfig,
     metrics: Sequence[Metric],
     columns: Sequence[str],
     has_model: Container[str] = (),
     lacking: ConfigError | None = None,
-) -> None:
-    """`Obstacles` with all that keeps a run of these metrics from beginning, before it makes
-    anything: columns (`lacking`), packages, models that no option names, a key.
+) -> tuple[Plan, Provider | None]:
+    """The plan of a run of these metrics, and the provider that it asks, if it asks one.
 
-    `has_model` are the roles whose work may be done already.
+    `Obstacles` with all that keeps the run from beginning, before it makes anything: columns
+    (`lacking`), packages, models that no option names, a key. `has_model` are the roles whose work
+    may be done already.
     """
+    planned: list[tuple[Plan, Provider | None]] = []
 
     def columns_there() -> None:
         if lacking is not None:
             raise lacking
 
-    def planned() -> None:
-        if make_plan(config, columns, metrics).needs_llm:
-            run_blocking(load_provider(config.llm).aclose)
+    def plan() -> None:
+        made = make_plan(config, columns, metrics)
+        planned.append((made, load_provider(config.llm) if made.needs_llm else None))
 
     roles = dict.fromkeys(
         config.encoders.role_of(PASSES[need.kind].role)
@@ -237,7 +238,7 @@ def refuse_obstacles(
     refuse_all(
         [
             columns_there,
-            planned,
+            plan,
             *(
                 functools.partial(check_named, role, config.encoders)
                 for role in roles
@@ -245,6 +246,8 @@ def refuse_obstacles(
             ),
         ]
     )
+    refuse_unused_prompts(config, planned[0][0])
+    return planned[0]
 
 
 def needs_of(metric: Metric) -> list[str]:

@@ -32,9 +32,8 @@ from claimscore.pipeline.paces import remember_paces
 from claimscore.pipeline.plan import (
     Plan,
     make_plan,
+    plan_run,
     read_records,
-    refuse_obstacles,
-    refuse_unused_prompts,
     required_columns,
     selection_of,
 )
@@ -79,7 +78,6 @@ _REPAIRS = 3
 STORED_SHARE = 0.1
 
 OnProgress = Callable[[Progress], None]
-OnPlan = Callable[[Plan, list[ChunkTodo]], None]
 OnEstimate = Callable[[Plan, Estimate], None]
 
 
@@ -146,16 +144,14 @@ def _go_on(
         dataset = find_records(config, required, directory, stdin)
     except MissingColumnsError as exc:
         _refuse_another_input(directory, input_name(config.input))
-        refuse_obstacles(config, metrics, exc.names, has_model, exc)
+        plan_run(config, metrics, exc.names, has_model, exc)
         raise
-    refuse_obstacles(config, metrics, list(dataset.columns), has_model)
+    plan, provider = plan_run(config, metrics, list(dataset.columns), has_model)
     records: JSON = {"digest": dataset.digest, "count": dataset.n_records}
     records |= {"strip_html": True} if config.strip_html else {}
     _refuse_other_records(directory, records)
     config = with_chunk_size(config, dataset.n_records, directory.settings)
-    plan = make_plan(config, list(dataset.columns), metrics)
-    refuse_unused_prompts(config, plan)
-    work = _Work.begin(config, directory, plan, records, reporter)
+    work = _Work.begin(config, directory, plan, provider, records, reporter)
     directory.write_plan(stored_plan(plan, input_name(config.input)))
     copy_records(dataset, config, required, directory)
     todo = work.todo()
@@ -169,7 +165,7 @@ def _go_on(
 def score(
     config: RunConfig,
     *,
-    on_plan: OnPlan | None = None,
+    on_estimate: OnEstimate | None = None,
     on_progress: OnProgress | None = None,
 ) -> RunResult:
     """Add the metrics of `config` to the run in `config.out`: only the stages that are missing are
@@ -177,7 +173,7 @@ def score(
 
     Records and the fields `OF_THE_RUN` are those of the folder. Models, servers and files are those
     of `config` alone; where work that is missing needs others than the run was made with, the
-    `ConfigError` names their options. `on_plan` hears beforehand what will be done. Raises as `run`
+    `ConfigError` names their options. `on_estimate` hears what will be asked. Raises as `run`
     does.
     """
     if not config.metrics:
@@ -198,13 +194,12 @@ def score(
         config, loaded = _with_earlier_metrics(config, known, directory)
         plan, missing = _plan_of_the_missing(config, loaded, directory)
         _check_columns(directory, required_columns(plan.metrics))
-        work = _Work.begin(config, directory, plan, records, reporter, missing)
+        provider = load_provider(config.llm) if plan.needs_llm else None
+        work = _Work.begin(config, directory, plan, provider, records, reporter, missing)
         with damage_as_error(directory.name):
             directory.write_plan(stored_plan(plan, config.input, stored))
         todo = work.todo()
-        if on_plan is not None:
-            on_plan(plan, todo)
-        work.estimate(todo, None)
+        work.estimate(todo, on_estimate)
         return work.finish(todo)
 
 
@@ -311,13 +306,13 @@ class _Work:
         config: RunConfig,
         directory: RunDirectory,
         plan: Plan,
+        provider: Provider | None,
         records: Mapping[str, Any],
         reporter: ProgressReporter[Progress],
         missing: Plan | None = None,
     ) -> _Work:
         """Compare the settings with the folder's and store them: those of the whole plan, or of
         what is `missing`."""
-        provider = load_provider(config.llm) if plan.needs_llm else None
         if missing is None:
             directory.forget_settings(unused_settings(directory))
         config = with_dtype(config, missing or plan, directory.settings)

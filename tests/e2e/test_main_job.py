@@ -319,7 +319,7 @@ def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys
         change()
         capsys.readouterr()
         assert claimscore("status", out) == claimscore("score", out, "--metrics", "ds") == 0
-        assert "no LLM and no model is asked" in capsys.readouterr().err
+        assert "asks builtin" not in capsys.readouterr().err
         assert claimscore("score", half, "--metrics", "caspr") == 2
         assert '--prompt decompose: was "mine", now "v1"' in capsys.readouterr().err
     assert (out / "run.toml").read_text() == asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -82,10 +82,9 @@ class DryEngine:
         self._n_questions = 0
         self._n_answered = 0
         self._n_given_up = 0
-        # questions that came to an end, the answers that they took, those of them cut off
+        # questions that came to an end, and the answers that they took
         self._n_ended = 0
         self._n_tries = 0
-        self._n_cut_off = 0
         self._guessed_tokens = 0  # of stored answers
         # of each missing request, equal ones each time: half of its key, bytes of the prompt,
         # guessed tokens of the answer, max_tokens
@@ -118,7 +117,7 @@ class DryEngine:
                 completion = stored[question.key].completion
                 self._learn(question.request, completion.usage)
                 if question.use_stored(completion, parse):
-                    self._count_end(question.n_answers + 1, question.n_cut_off)
+                    self._count_end(question.n_answers + 1)
                 else:
                     following.append(question)
             unanswered = following
@@ -134,7 +133,7 @@ class DryEngine:
         """Count a request that would be sent; or the failure that the question ends in."""
         may_ask = question.may_ask(self._max_samples, retry_failed=self._retry_failed)
         if not may_ask and question.failure is not None:
-            self._count_end(question.n_answers, question.n_cut_off)
+            self._count_end(question.n_answers)
             return question.failure
         request = question.request
         sizes = prompt_bytes(request), _guessed_tokens(request), request.max_tokens
@@ -147,39 +146,33 @@ class DryEngine:
             self.means.learn(prompt_bytes(request), usage.prompt_tokens, usage.completion_tokens)
             self._guessed_tokens += _guessed_tokens(request)
 
-    def _count_end(self, n_answers: int, n_cut_off: int) -> None:
+    def _count_end(self, n_answers: int) -> None:
         self._n_ended += 1
         self._n_tries += n_answers
-        self._n_cut_off += n_cut_off
 
     def basis(self) -> str | None:
         """The source of the expected lengths and numbers of answers; None where none is missing."""
         if not self._missing:
             return None
         n_known, tries = self.means.n_seen, self._tries_a_question()
-        basis = f"answers as long as {n_known:,} stored ones"
-        if not n_known and self.task in ANSWER_SHARES:
-            basis = "answers by the length of their texts"
-        elif not n_known:
-            basis = "a quarter of max_tokens an answer: nothing is known of their length"
-        if tries > 1:
-            basis += f", {tries:.2f} tries a question as so far"
-            if self._n_cut_off:
-                basis += f", {self._n_cut_off / self._n_tries:.0%} of the answers cut off"
-        return basis
+        if n_known:
+            basis = f"prompts and answers as long as {n_known:,} stored ones"
+        elif self.task in ANSWER_SHARES:
+            basis = "4 bytes a token, answers by the length of their texts"
+        else:
+            basis = "4 bytes a token, a quarter of max_tokens an answer: nothing is known of them"
+        return f"{basis}, {tries:.2f} tries a question as so far" if tries > 1 else basis
 
     def estimate(
         self,
         price: Price | None,
         *,
         share: float = 1.0,
-        bytes_per_token: float | None = None,
         guessed: bool = False,
     ) -> TaskEstimate:
         """The figures of the task, where the requests so far are a `share` of all.
 
-        `bytes_per_token` is known from other tasks, for want of own answers. `guessed`: the
-        requests themselves are not certain.
+        `guessed`: the requests themselves are not certain.
         """
         missing = np.frombuffer(self._missing, dtype=np.uint64).reshape(-1, 4)
         _, first = np.unique(missing[:, 0], return_index=True)
@@ -187,10 +180,8 @@ class DryEngine:
         n = len(first) * scale
         sums: list[float] = (missing[first, 1:].sum(axis=0) * scale).tolist()
         n_bytes, guessed_tokens, most = sums
-        if self.means.n_seen:
-            bytes_per_token = self.means.bytes_per_token
-        spread = _KNOWN if bytes_per_token else _PROMPT
-        prompt = Spread.around(n_bytes / (bytes_per_token or BYTES_PER_TOKEN), spread)
+        spread = _KNOWN if self.means.n_seen else _PROMPT
+        prompt = Spread.around(n_bytes / self.means.bytes_per_token, spread)
         completion = self._answers(n, guessed_tokens, most)
         if guessed:
             prompt, completion = (
@@ -247,9 +238,3 @@ def _guessed_tokens(request: Request) -> int:
         return 0
     n_bytes = _JSON_BYTES + share * utf8_bytes(request.messages[-1].content)
     return min(round(n_bytes / BYTES_PER_TOKEN), request.max_tokens)
-
-
-def known_ratio(engines: Iterable[DryEngine]) -> float | None:
-    """Bytes a token by the stored answers of any task; None where there are none."""
-    ratios = [engine.means.bytes_per_token for engine in engines if engine.means.n_seen]
-    return sum(ratios) / len(ratios) if ratios else None

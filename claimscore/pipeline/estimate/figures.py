@@ -68,7 +68,7 @@ class TaskEstimate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PassEstimate:
-    """A model pass that `metrics` share.
+    """A model pass.
 
     `model` is the one that the user named, None where it is missing. `items` (pairs or texts, by
     `unit`) are still to be judged; `is_about` where they were counted on some of the records, or
@@ -79,14 +79,10 @@ class PassEstimate:
     step: str
     role: str
     model: str | None
-    metrics: tuple[str, ...]
     items: int
     is_about: bool
     unit: str
     per_second: float | None
-
-    def to_json(self) -> JSON:
-        return {**dataclasses.asdict(self), "metrics": list(self.metrics)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +132,7 @@ class Estimate:
         return {
             "llm": self.llm,
             "records": self.records,
-            "passes": [one.to_json() for one in self.passes],
+            "passes": [dataclasses.asdict(one) for one in self.passes],
             "tasks": [{"task": task.task, **task.amounts()} for task in self.tasks],
             "total": self.total.amounts(),
             "hours": self.hours,

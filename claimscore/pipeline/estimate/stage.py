@@ -25,7 +25,7 @@ from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
-from claimscore.pipeline.estimate.dry_engine import DryEngine, known_ratio, open_cache_if_there
+from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
 from claimscore.pipeline.estimate.figures import Estimate, PassEstimate
 from claimscore.pipeline.estimate.limits import hours_of_limits
 from claimscore.pipeline.llm.budget.pricing import find_prices
@@ -328,10 +328,7 @@ class _DryStage:
                 *self._pass_notes(),
             ],
         )
-        return dataclasses.replace(
-            estimate,
-            passes=tuple(map(self._pass_estimate, self._passes)),
-        )
+        return dataclasses.replace(estimate, passes=tuple(map(self._pass_estimate, self._passes)))
 
     def _about_guess(self, name: str, before: str) -> str:
         """Rows in the place of those of the task `before`, which `name` asks about."""
@@ -343,12 +340,10 @@ class _DryStage:
         """A pass's counts on some of the records, for all of them."""
         step, role, n_total = planned.step, planned.model_pass.role, self._n_total
         encoders = self._config.encoders
-        users = (m.name for m in self._plan.metrics if planned.need in m.requires.passes)
         return PassEstimate(
             step,
             role,
             getattr(encoders, role),
-            tuple(users),
             round(self._items[step] * n_total / (self._n_stood_in or 1)),
             self._n_stood_in < n_total or self._is_guessed(planned),
             planned.model_pass.unit,
@@ -398,12 +393,10 @@ def _put_together(
     """
     base_url = getattr(provider, "base_url", None)
     price, others = find_prices(llm, base_url, filter(None, (engine.model for engine in engines)))
-    ratio = known_ratio(engines)
     figures = tuple(
         engine.estimate(
             others.get(engine.model, price),
             share=shares.get(engine.task, 1.0),
-            bytes_per_token=ratio,
             guessed=engine.task in guessed,
         )
         for engine in engines
@@ -412,16 +405,12 @@ def _put_together(
     if not estimate.requests:
         return estimate
     hours, decided_by = hours_of_limits(llm, provider, estimate)
-    notes = [*notes]
-    if llm.family != "builtin":
-        if ratio is None:
-            notes.append("4 bytes of text a token: no answer of this model is stored to count by")
-        about = ((engine.task, engine.basis()) for engine in engines)
-        notes += [f"{name}: {basis}" for name, basis in about if basis is not None]
-        if estimate.total.most_usd is not None:
-            notes += [
-                "no discount for what the server has in a cache of its own, and no failed attempts",
-                "a model that thinks first is billed for its thoughts too: "
-                f"${estimate.total.most_usd:,.2f} if every answer is as long as it may be",
-            ]
-    return dataclasses.replace(estimate, hours=hours, assumptions=(*notes, decided_by))
+    about = ((engine.task, engine.basis()) for engine in engines if llm.family != "builtin")
+    lengths = [f"{name}: {basis}" for name, basis in about if basis is not None]
+    if estimate.total.most_usd:
+        lengths += [
+            "no discount for what the server has in a cache of its own, and no failed attempts",
+            "a model that thinks first is billed for its thoughts too: "
+            f"${estimate.total.most_usd:,.2f} if every answer is as long as it may be",
+        ]
+    return dataclasses.replace(estimate, hours=hours, assumptions=(*notes, *lengths, decided_by))

@@ -195,7 +195,7 @@ class TestWords:
                 (*ALL_TASKS, "--llm", "openai:gpt-4o-mini"),
                 [
                     "$0.15 and $0.6 a million tokens, genai-prices",
-                    "assumed: decompose: answers by the length of their texts",
+                    "assumed: decompose: 4 bytes a token, answers by the length of their texts",
                 ],
             ),
             ((), ["cost: nothing"]),
