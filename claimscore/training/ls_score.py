@@ -61,11 +61,11 @@ class LSTrainingResult:
 class Ranker(nn.Module):
     """Backbone and head with the scores, the loss, and one pass over the records.
 
-    A subclass may have another `loss`, a `width` of positions, padded ones included, over which L
-    is summed, and another mark between sentences where one was `joined`.
+    A subclass may have another `loss`, sum L over `padded` positions too, up to the most tokens,
+    and put another mark between sentences where one was `joined`.
     """
 
-    width: int | None = None
+    padded = False
     joined = " "
 
     def __init__(self, backbone: LoadedModel, config: LSTrainingConfig) -> None:
@@ -74,6 +74,7 @@ class Ranker(nn.Module):
         self.backbone = backbone.model
         self.head: LinguisticHead = new_head(backbone.model, config.seed).to(backbone.model.device)
         self._pad_id = int(backbone.tokenizer.pad_token_id)
+        self._width = min(config.max_tokens, backbone.limit) if self.padded else None
         for name, module in self.backbone.named_modules():
             if isinstance(module, nn.Dropout) and ".attention.self" not in name:
                 module.p = config.dropout
@@ -138,7 +139,7 @@ class Ranker(nn.Module):
         documents, _ = self._read([record.document for record in batch])
         sizes = [len(record.summaries) for record in batch]
         rows = [row for record in batch for row in record.summaries]
-        summaries, linguistic = self._read(rows, self.width, likelihood=True)
+        summaries, linguistic = self._read(rows, self._width, likelihood=True)
         left = documents.repeat_interleave(torch.tensor(sizes, device=documents.device), dim=0)
         semantic = F.cosine_similarity(left, summaries, dim=1, eps=1e-6)
         parts = (torch.split(linguistic, sizes), torch.split(semantic, sizes))

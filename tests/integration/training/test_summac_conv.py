@@ -130,7 +130,7 @@ def test_the_model_is_the_metrics_function(
         ([{"source": "a", "summary": "b", "label": "maybe"}], "label must be 1"),
         ([{"source": 3, "summary": "b", "label": 1}], "source must be text"),
         ([{"source": "It is a long text."} | {"summary": "So it is.", "label": 1}] * 3, "is 1;"),
-        ([{"source": " ", "summary": " ", "label": 1}], "nothing to train on"),
+        ([{"source": " ", "summary": " ", "label": n} for n in (0, 1)], "nothing to train on"),
     ],
 )
 def test_tables_that_cannot_be_trained_on(
