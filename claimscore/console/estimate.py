@@ -30,12 +30,12 @@ def print_preflight(
 
     `reads_no_prompt`: a prompt was chosen for rules, which do not look at it.
     """
-    found = estimate.to_json()
+    figures = estimate.to_json()
     prompts = {
         planned.task.name: planned.prompt for planned in plan.tasks if planned.prompt is not None
     }
     versions = {name: prompt.version for name, prompt in prompts.items()}
-    lines = [*preflight_lines(llm, versions, found)]
+    lines = [*preflight_lines(llm, versions, figures)]
     if reads_no_prompt:
         lines.append(
             "builtin answers by rules and reads no prompt: another prompt changes the signature, "
@@ -44,31 +44,31 @@ def print_preflight(
     _tell(lines)
     for name, prompt in prompts.items():
         logger.info("%s: prompt %s @%s", name, prompt.version, prompt.digest)
-    for note in found["assumptions"]:
+    for note in figures["assumptions"]:
         logger.info("assumed: %s", note)
 
 
 def preflight_lines(
-    llm: str, versions: Mapping[str, str], found: Mapping[str, Any]
+    llm: str, versions: Mapping[str, str], figures: Mapping[str, Any]
 ) -> Iterator[str]:
     """The lines of `print_preflight`, of an estimate as JSON; `versions` of prompts by task."""
-    notes = found["assumptions"]
+    notes = figures["assumptions"]
     sampled = {
         task["task"]
-        for task in found["tasks"]
+        for task in figures["tasks"]
         if any(note.startswith(f"{task['task']}: counted on") for note in notes)
     }
     parts = [
         f"{name} {versions[name]}, {_new_requests(task, 'about ' * (name in sampled))}"
-        for task in found["tasks"]
+        for task in figures["tasks"]
         for name in [task["task"]]
     ]
     yield f"asks {llm}: {'; '.join(parts)}"
-    total = found["total"]
+    total = figures["total"]
     if not (total["requests"] or sampled):
         yield "cost: nothing, no request will be sent"
     else:
-        yield _cost_line(total, found["price"])
+        yield _cost_line(total, figures["price"])
 
 
 def _new_requests(task: Mapping[str, Any], about: str) -> str:
@@ -83,22 +83,22 @@ def _new_requests(task: Mapping[str, Any], about: str) -> str:
     return f"{about}{task['requests']:,} requests for {known}"
 
 
-def print_estimate(found: Mapping[str, Any]) -> None:
+def print_estimate(figures: Mapping[str, Any]) -> None:
     """Print model passes, requests task by task, cost, hours and assumptions."""
-    _print_passes(found["passes"])
+    _print_passes(figures["passes"])
     header = ("task", "questions", "answered", "requests", "prompt tokens", "answer tokens", "cost")
-    parts = [*found["tasks"], {"task": "total", **found["total"]}]
+    parts = [*figures["tasks"], {"task": "total", **figures["total"]}]
     print_rows(header, [_estimate_row(part) for part in parts])
-    total = found["total"]
+    total = figures["total"]
     if total["given_up"]:
         print_text(f"{total['given_up']:,} given up; --retry-failed would ask them again")
     if total["requests"]:
-        print_text(_cost_line(total, found["price"]))
+        print_text(_cost_line(total, figures["price"]))
     else:
         print_text("nothing is missing: a run would send no request")
-    if found["hours"]:
-        print_text(f"hours: about {duration(found['hours'] * 3600)} at the server's limits")
-    for assumption in found["assumptions"]:
+    if figures["hours"]:
+        print_text(f"hours: about {duration(figures['hours'] * 3600)} at the server's limits")
+    for assumption in figures["assumptions"]:
         print_text(f"assumed: {assumption}")
 
 

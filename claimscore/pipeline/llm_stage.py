@@ -196,13 +196,13 @@ async def ask_units(
         if answers is NOT_SENT:
             outcomes |= {(unit, question.sample): NOT_SENT for unit in question.units}
             continue
-        said: dict[int, dict[str, Any]] = {}
+        usable: dict[int, dict[str, Any]] = {}
         if not isinstance(answers, Failure):
-            said = prompt_requests.said(question, answers.value, units)
+            usable = prompt_requests.said(question, answers.value, units)
             of_all = answers.key, answers.completion
-            for unit, answer in said.items():
+            for unit, answer in usable.items():
                 outcomes[unit, question.sample] = Answer(*of_all, answer, answers.cached)
-        left = (unit for unit in question.units if unit not in said)
+        left = (unit for unit in question.units if unit not in usable)
         alone += prompt_requests.alone(question, left, units)
     single_outcomes = await engine.answer_all(
         [question.request for question in alone],
@@ -319,8 +319,8 @@ class PromptRequests:
         if not objection:
             return None
         request = self._question(units, (index,), sample).request
-        said = (Message("assistant", answer.completion.text), Message("user", objection))
-        return dataclasses.replace(request, messages=(*request.messages, *said))
+        turns = (Message("assistant", answer.completion.text), Message("user", objection))
+        return dataclasses.replace(request, messages=(*request.messages, *turns))
 
     def shared(self, questions: Sequence[PromptRequest], units: Sequence[Unit]) -> list[str]:
         """What the prompts begin with, for `Engine.answer_all`; empty in most tasks."""

@@ -220,8 +220,8 @@ class LocalModels:
     def _take(self, workers: Sequence[Worker]) -> None:
         if workers:
             self.facts = model_settings(workers[0].models)  # the same on each
-        for each in workers:
-            self.workers.append(LocalModelWorker(each, self._directory, self._progress))
+        for worker in workers:
+            self.workers.append(LocalModelWorker(worker, self._directory, self._progress))
 
     async def keep_in_touch(self, is_over: IsOver) -> None:
         """There is nothing to exchange: threads write into `Progress` themselves."""
@@ -251,8 +251,10 @@ def local_models(
         if store is None:
             return workers
         return [
-            each._replace(models={role: store.around(own) for role, own in each.models.items()})
-            for each in workers
+            worker._replace(
+                models={role: store.around(model) for role, model in worker.models.items()}
+            )
+            for worker in workers
         ]
 
     if roles and all(_is_here(getattr(config.encoders, role)) for role in roles):

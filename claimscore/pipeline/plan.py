@@ -126,12 +126,12 @@ def _fitting(config: RunConfig, names: Sequence[str]) -> str:
     known = catalogue(config.metric_files)
     needed: dict[str, set[str]] = {}
     for name in known.names():
-        found: set[str] = set()
+        taken: set[str] = set()
         for column in known.load(name).requires.columns:
             accepted = ALTERNATIVES.get(column, (column,))
-            found.update([c for c in accepted if c in names or c in likely][:1] or ["?"])
-        if "?" not in found:
-            needed[name] = found - set(names)
+            taken.update([c for c in accepted if c in names or c in likely][:1] or ["?"])
+        if "?" not in taken:
+            needed[name] = taken - set(names)
     if not needed:
         return "; no metric fits these columns (claimscore metrics list)"
     renamed = sorted({column for columns in needed.values() for column in columns})

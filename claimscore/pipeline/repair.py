@@ -34,8 +34,8 @@ def repair(
     parts = directory.damaged(deep=deep or seen is not None)
     if seen is not None and seen.address not in [part.address for part in parts]:
         parts.append(seen)
-    said = [*lines, *(f"{part.address}: {part.why}" for part in parts)]
-    if not said:
+    damages = [*lines, *(f"{part.address}: {part.why}" for part in parts)]
+    if not damages:
         return
     from claimscore.pipeline.passes import PASSES  # some 0.2 s, for damage alone
     from claimscore.pipeline.tasks import TASKS
@@ -49,8 +49,8 @@ def repair(
     directory.invalidate(invalid)
     n_steps = sum(map(len, invalid.values()))
     n_chunks = len({chunk for chunks in invalid.values() for chunk in chunks})
-    directory.event("damaged", files=said[:_NAMED], damaged=len(said), steps=n_steps)
-    reporter.notice(_notice(said, n_steps, n_chunks, has_lost_lines=bool(lines)))
+    directory.event("damaged", files=damages[:_NAMED], damaged=len(damages), steps=n_steps)
+    reporter.notice(_notice(damages, n_steps, n_chunks, has_lost_lines=bool(lines)))
 
 
 def _invalid(
@@ -75,7 +75,7 @@ def _invalid(
             if is_manifest_damaged:
                 chunks[step].update(_without_sources(directory, step, sources))
     order = list(made_from)
-    known = {step: sorted(found) for step, found in chunks.items() if found}
+    known = {step: sorted(numbers) for step, numbers in chunks.items() if numbers}
     return dict(
         sorted(
             known.items(),
@@ -98,10 +98,10 @@ def _work(step: str) -> str:
     return step.partition("-")[0]
 
 
-def _notice(said: Sequence[str], n_steps: int, n_chunks: int, *, has_lost_lines: bool) -> str:
-    more = f" (and {len(said) - 1:,} more)" if len(said) > 1 else ""
+def _notice(damages: Sequence[str], n_steps: int, n_chunks: int, *, has_lost_lines: bool) -> str:
+    more = f" (and {len(damages) - 1:,} more)" if len(damages) > 1 else ""
     of_chunks = f"{n_chunks:,} chunk{'s' * (n_chunks != 1)}"
     what = f"{n_steps:,} step{'s' * (n_steps != 1)} of {of_chunks} made again"
     if has_lost_lines:
         what = "what it said to be done is made again"
-    return f"{said[0]}{more}; {what}"
+    return f"{damages[0]}{more}; {what}"

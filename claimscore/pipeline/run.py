@@ -156,8 +156,8 @@ def _go_on(
     copy_records(dataset, config, required, directory)
     todo = work.todo()
     if todo and work.provider is not None and work.provider.family != "builtin":
-        for found in work.text_checks:  # before they are paid for
-            reporter.notice(f"texts {found['text']}")
+        for check in work.text_checks:  # before they are paid for
+            reporter.notice(f"texts {check['text']}")
     work.estimate(todo, on_estimate)
     return work.finish(todo)
 

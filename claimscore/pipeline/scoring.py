@@ -239,11 +239,11 @@ def count_claim_checks(directory: RunDirectory) -> JSON | None:
     if not made:
         return None
     counts = directory.scan("claim_checks").group_by("check").len().collect(engine="streaming")
-    found = dict.fromkeys(made, 0) | dict(counts.iter_rows())
+    checks = dict.fromkeys(made, 0) | dict(counts.iter_rows())
     first = pl.col("claim_index") == 0
     claims = directory.scan("claims").select(pl.len(), first.sum().alias("sentences"))
     n_claims, n_sentences = claims.collect(engine="streaming").row(0)
-    return summarized(found, n_claims, n_sentences + found.get("no_claims", 0))
+    return summarized(checks, n_claims, n_sentences + checks.get("no_claims", 0))
 
 
 class _Cut(NamedTuple):
@@ -261,7 +261,7 @@ def truncations(directory: RunDirectory, metrics: Sequence[Metric]) -> dict[str,
 
     @cache
     def of_step(step: str) -> _Cut:
-        found = [
+        cut = [
             directory.scan(table, step)
             .filter(pl.col("truncated"))
             .group_by("id")
@@ -269,16 +269,16 @@ def truncations(directory: RunDirectory, metrics: Sequence[Metric]) -> dict[str,
             .collect(engine="streaming")
             for table in tables
         ]
-        ids = pl.concat([counts["id"] for counts in found]).unique()
-        told = (
+        ids = pl.concat([counts["id"] for counts in cut]).unique()
+        counted = (
             directory.scan(table, step)
             .select(pl.len(), pl.col("truncated").count())
             .collect(engine="streaming")
             .row(0)
             for table in tables
         )
-        unknown = sum(n for n, n_told in told if not n_told)
-        return _Cut(sum(int(counts["len"].sum()) for counts in found), ids, unknown)
+        unknown = sum(n for n, n_told in counted if not n_told)
+        return _Cut(sum(int(counts["len"].sum()) for counts in cut), ids, unknown)
 
     counts = {}
     for metric in metrics:

@@ -81,18 +81,18 @@ def record_status(out: Path | str, record_id: str) -> JSON:
     claim most decides. `ConfigError` where there is no such run or record.
     """
     directory = RunDirectory.reader(out)
-    own = pl.col("id").cast(pl.String) == record_id
+    of_record = pl.col("id").cast(pl.String) == record_id
 
     def rows(table: str) -> list[JSON]:
-        return directory.scan(table).filter(own).collect().to_dicts()
+        return directory.scan(table).filter(of_record).collect().to_dicts()
 
     scores: list[JSON] = []
     with damage_as_error(out):
         if not rows("records"):
             raise ConfigError(f"{out}: the run has no record {record_id!r}")
         if directory.storage.exists("scores.parquet"):
-            found = pl.scan_parquet(directory.storage.address("scores.parquet"), glob=False)
-            scores = found.filter(own).collect().to_dicts()
+            table = pl.scan_parquet(directory.storage.address("scores.parquet"), glob=False)
+            scores = table.filter(of_record).collect().to_dicts()
         texts: defaultdict[str, list[str]] = defaultdict(list)
         for row in rows("claims"):
             texts[row["side"]].append(row["text"])

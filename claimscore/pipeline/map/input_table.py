@@ -155,12 +155,12 @@ def _open_parquet(name: str, files: tuple[InputFile, ...]) -> InputTable:
         header(file)  # a file that is not Parquet is refused in the words of the readers
         with file_errors(file):
             scan = pl.scan_parquet(file.where, glob=False)
-            found = dict(scan.collect_schema())
+            columns = dict(scan.collect_schema())
             n_rows += scan.select(pl.len()).collect().item()
-        schema = found if schema is None else schema
-        for column in (*schema, *found):
-            if found.get(column) != schema.get(column):
-                here, there = _type_name(found.get(column)), _type_name(schema.get(column))
+        schema = columns if schema is None else schema
+        for column in (*schema, *columns):
+            if columns.get(column) != schema.get(column):
+                here, there = _type_name(columns.get(column)), _type_name(schema.get(column))
                 raise InputError(
                     f"{file.name}: column {column} is {here}, and {there} in {files[0].name}; "
                     "files of one input have the same columns"
@@ -232,7 +232,7 @@ def _row_frames(
             if cells:
                 values = ([cell or None for cell in column] for column in values)
             yield pl.DataFrame(
-                [column.series(found) for column, found in zip(columns, values, strict=True)]
+                [column.series(items) for column, items in zip(columns, values, strict=True)]
             )
         file.check_unchanged()
 
@@ -283,13 +283,13 @@ class JsonType:
         self._kinds.add(kind)
 
     def _field(self, name: str) -> JsonType:
-        found = self._fields.get(name)
-        if found is None:
+        field = self._fields.get(name)
+        if field is None:
             name.encode()
-            found = JsonType()
+            field = JsonType()
             if len(self._fields) <= MAX_FIELDS:
-                self._fields[name] = found
-        return found
+                self._fields[name] = field
+        return field
 
     def column(self, name: str) -> Column:
         """The column of these values; JSON text where they have no common type."""

@@ -81,13 +81,13 @@ class FinishedMap:
 
     def metadata(self) -> dict[str, str]:
         """The metadata that the file carries, and `MapFiles.finished` reads."""
-        said = {
+        facts = {
             "settings": self.settings,
             "rows": self.rows,
             "failed": dict(self.failed),
             "columns": list(self.columns),
         }
-        return {METADATA_KEY: json.dumps(said, sort_keys=True)}
+        return {METADATA_KEY: json.dumps(facts, sort_keys=True)}
 
 
 class MapFiles:
@@ -140,9 +140,9 @@ class MapFiles:
         try:
             with self._folder.open(name) as stream:
                 metadata = pl.read_parquet_metadata(io.BytesIO(_footer(stream)))
-            said = json.loads(metadata[METADATA_KEY])
-            columns = tuple(said["columns"])
-            return FinishedMap(where, said["settings"], said["rows"], said["failed"], columns)
+            facts = json.loads(metadata[METADATA_KEY])
+            columns = tuple(facts["columns"])
+            return FinishedMap(where, facts["settings"], facts["rows"], facts["failed"], columns)
         except FileNotFoundError:
             return None
         except (KeyError, ValueError, TypeError, pl.exceptions.PolarsError):
@@ -173,25 +173,25 @@ class MapFiles:
         rows = self.read_failures().group_by("kind", maintain_order=True)
         return dict(rows.agg(pl.col("message").first()).iter_rows())
 
-    def write(self, said: FinishedMap, rows: pl.LazyFrame, failures: pl.LazyFrame) -> None:
+    def write(self, finished: FinishedMap, rows: pl.LazyFrame, failures: pl.LazyFrame) -> None:
         """Replace both files, the failures first, each whole or not at all.
 
         The rows are never all in memory.
         """
-        if said.failed:
-            self._write(self._failures_name, said, failures)
-        self._write(self._name, said, rows)
-        if not said.failed:
+        if finished.failed:
+            self._write(self._failures_name, finished, failures)
+        self._write(self._name, finished, rows)
+        if not finished.failed:
             self._folder.delete(self._failures_name)
 
-    def _write(self, name: str, said: FinishedMap, rows: pl.LazyFrame) -> None:
+    def _write(self, name: str, finished: FinishedMap, rows: pl.LazyFrame) -> None:
         with self._folder.writing(name) as path, polars_errors(self._folder.address(name)):
             rows.sink_parquet(
                 path,
                 compression="zstd",
                 row_group_size=ROW_GROUP,
                 maintain_order=True,
-                metadata=said.metadata(),
+                metadata=finished.metadata(),
             )
 
     def remove_leftovers(self) -> None:
@@ -213,8 +213,8 @@ class FinishedRows:
     def schema(self, columns: Sequence[str]) -> dict[str, pl.DataType]:
         """The types of these columns."""
         with polars_errors(self._path):
-            found = self._scan.collect_schema()
-        return {name: found[name] for name in columns}
+            schema = self._scan.collect_schema()
+        return {name: schema[name] for name in columns}
 
     def slice(self, first: int, n: int) -> pl.DataFrame:
         """`n` rows from row `first` on, with all columns."""

@@ -125,9 +125,9 @@ class TablePrompt:
         return RowAnswers(pl.DataFrame(values, schema=self.schema), FAILURES.frame(failures))
 
     def _values(self, outcomes: Sequence[RowOutcome]) -> Iterator[list[Any]]:
-        found = [None if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+        answers = [None if isinstance(outcome, Failure) else outcome for outcome in outcomes]
         for name in self.prompt.columns:
-            yield [None if answer is None else _valid(answer.value[name]) for answer in found]
+            yield [None if answer is None else _valid(answer.value[name]) for answer in answers]
         yield [o.request_key if isinstance(o, Failure) else o.key for o in outcomes]
         yield [_valid(o.message) if isinstance(o, Failure) else None for o in outcomes]
 

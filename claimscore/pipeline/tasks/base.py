@@ -213,11 +213,11 @@ def value_probabilities(
     begin differently. Tokens of one value are added up; what is no value has no part, so the sum
     is 1 or less. None where there are no log-probabilities or they are of another answer.
     """
-    said = re.search(rf'"{column}"\s*:\s*"?(\w+)', "".join(place.token for place in logprobs))
-    if said is None or said[1] != answered:
+    match = re.search(rf'"{column}"\s*:\s*"?(\w+)', "".join(place.token for place in logprobs))
+    if match is None or match[1] != answered:
         return None
     ends = itertools.accumulate(len(place.token) for place in logprobs)
-    place = next(p for p, end in zip(logprobs, ends, strict=True) if end > said.start(1))
+    place = next(p for p, end in zip(logprobs, ends, strict=True) if end > match.start(1))
     sums: dict[str, float] = {}
     for token, logprob in dict([place[:2], *place.top]).items():
         start = token.strip(' \t\r\n":,}')

@@ -51,20 +51,20 @@ def _misplaced(texts: Sequence[str], answers: Mapping[int, Mapping[str, Any]]) -
     without content words says nothing (decision 97).
     """
     words = [content_words(text) for text in texts]
-    found = set()
-    for own, answer in answers.items():
+    misplaced = set()
+    for place, answer in answers.items():
         shares = [
-            [(said & of_text).total() / said.total() for of_text in words]
-            for said in map(content_words, answer["claims"])
-            if said
+            [(claim & of_text).total() / claim.total() for of_text in words]
+            for claim in map(content_words, answer["claims"])
+            if claim
         ]
-        here_and_there = [(share[own], max(share)) for share in shares]
+        here_and_there = [(share[place], max(share)) for share in shares]
         is_partly = any(
             here <= _HARDLY and there >= here + _CLEARLY_MORE for here, there in here_and_there
         )
         if is_partly or (shares and all(here < 1 == there for here, there in here_and_there)):
-            found.add(own)
-    return found
+            misplaced.add(place)
+    return misplaced
 
 
 def _findings(
@@ -75,9 +75,9 @@ def _findings(
         for text, of_text in examples
     )
     return [
-        {**unit.of_sentence, **found._asdict()}
+        {**unit.of_sentence, **finding._asdict()}
         for unit, answer, was_misplaced, _ in answers
-        for found in (
+        for finding in (
             *word_checks(unit.text, answer["claims"], known),
             *((Finding(None, "wrong_number", None),) if was_misplaced else ()),
         )

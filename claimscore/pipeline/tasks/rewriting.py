@@ -124,7 +124,7 @@ def _fact_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _guess_facts(unit: Unit) -> dict[str, Any]:
     """One fact a sentence, of its first and last word."""
     words = [sentence.split() for sentence in split_sentences(unit.text)]
-    return {"facts": [{"subject": own[0], "description": own[-1]} for own in words]}
+    return {"facts": [{"subject": sentence[0], "description": sentence[-1]} for sentence in words]}
 
 
 FACTS_TASK = Task(

@@ -131,28 +131,28 @@ def find_quotation(quotation: str, text: str) -> tuple[int, int] | None:
 
     White space, quotation marks, capitals, and what stands around all of it may differ.
     """
-    said, text = quotation.translate(_QUOTES), _plain(text)
-    bare = said.strip(_AROUND)
-    for words in (said.split(), bare.split()) if bare else ():
+    quoted, text = quotation.translate(_QUOTES), _plain(text)
+    bare = quoted.strip(_AROUND)
+    for words in (quoted.split(), bare.split()) if bare else ():
         pattern = r"\s+".join(map(re.escape, words))
-        found = re.search(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)
-        if found is not None:
-            return found.span()
+        match = re.search(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)
+        if match is not None:
+            return match.span()
     return None
 
 
 def _objection(unit: Unit, answer: Mapping[str, Any]) -> str:
     needs_evidence = answer["verdict"] != UNMENTIONED
-    found = find_quotation(answer["evidence"], unit.more["source"])
-    return _OBJECTION if needs_evidence and found is None else ""
+    span = find_quotation(answer["evidence"], unit.more["source"])
+    return _OBJECTION if needs_evidence and span is None else ""
 
 
 def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
     """The answer with the probability of each verdict: 1 and 0 where the server gave none."""
     verdict, logprobs = answer["verdict"], completion.logprobs or ()
-    found = value_probabilities("verdict", VERDICTS, verdict, logprobs) or {}
-    total = sum(found.values())
-    shares = {name: p / total for name, p in found.items()} if total else {verdict: 1.0}
+    probabilities = value_probabilities("verdict", VERDICTS, verdict, logprobs) or {}
+    total = sum(probabilities.values())
+    shares = {name: p / total for name, p in probabilities.items()} if total else {verdict: 1.0}
     return {**answer, "probabilities": shares}
 
 
@@ -160,10 +160,10 @@ def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     verdict, probabilities = answer["verdict"], answer["probabilities"]
     position, text_index, sentence = unit.place
     window, evidence = unit.more["source"], None
-    found = find_quotation(answer["evidence"], window) if verdict != UNMENTIONED else None
-    if found is not None:
-        evidence = window[slice(*found)]
-        sentence += max(0, bisect.bisect(_sentence_starts(window), found[0]) - 1)
+    span = find_quotation(answer["evidence"], window) if verdict != UNMENTIONED else None
+    if span is not None:
+        evidence = window[slice(*span)]
+        sentence += max(0, bisect.bisect(_sentence_starts(window), span[0]) - 1)
     return [
         {
             "id": unit.id,
@@ -218,14 +218,14 @@ def _findings(
 ) -> list[dict[str, Any]]:
     """Each claim at most once: about whom the question was asked again, whose evidence is not in
     the text."""
-    found = {}
+    findings = {}
     for unit, answer, _, asked_again in answers:
         of_claim = {**unit.of_sentence, "claim_index": unit.claim_index}
         is_dropped = bool(_objection(unit, answer))
         for check, holds in (("evidence_again", asked_again), ("evidence_dropped", is_dropped)):
             if holds:
-                found[*of_claim.values(), check] = {**of_claim, "check": check}
-    return list(found.values())
+                findings[*of_claim.values(), check] = {**of_claim, "check": check}
+    return list(findings.values())
 
 
 def _sides(columns: Sequence[str]) -> tuple[str, ...]:
