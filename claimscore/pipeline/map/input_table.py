@@ -31,12 +31,6 @@ READ_ROWS, _PARSED_ROWS = 10_000, 1_000
 #: Rows whose bytes make the digest of a frame in memory, at a time.
 _DIGEST_ROWS = 10_000
 
-#: A JSON object with more names than this is a dictionary of the user's, not a record.
-MAX_FIELDS = 200
-
-_I64 = 2**63
-_EXACT_FLOAT = 2**53
-
 
 @dataclasses.dataclass(frozen=True)
 class InputTable:
@@ -192,12 +186,12 @@ def _slices(scan: pl.LazyFrame) -> Iterator[pl.DataFrame]:
         start += frame.height
 
 
-# JSON and CSV: the type that all values of a column have in common
+# JSON and CSV: the type that all values of a column have in common; lists and objects are JSON text
 
 
 def _open_rows(name: str, files: tuple[InputFile, ...]) -> InputTable:
     cells, names = files[0].format in ("csv", "tsv"), header(files[0])
-    types: dict[str, JsonType | ValueKinds] = {n: ValueKinds(cells=True) for n in names or ()}
+    types = {column: ValueKinds(cells=True) for column in names or ()}
     n_rows = 0
     for file in files:
         if header(file) != names:
@@ -208,8 +202,10 @@ def _open_rows(name: str, files: tuple[InputFile, ...]) -> InputTable:
                 try:
                     if column not in types:
                         _check_new_column(column, types, place(file, line))
-                        types[column] = JsonType()
-                    types[column].see(value)
+                        types[column] = ValueKinds(cells=cells)
+                    if value is not None:
+                        _check_text(value)
+                        types[column].see(value)
                 except UnicodeEncodeError:
                     raise InputError(
                         f"{place(file, line)}: {json.dumps(column)} holds half of a surrogate "
@@ -245,74 +241,11 @@ def _check_new_column(column: str, known: Collection[str], where: str) -> None:
         )
 
 
-class JsonType:
-    """Sees values one by one and then knows a type that holds all of them exactly.
-
-    Integers that a float cannot hold exactly have no common type with floats. Nulls have one with
-    everything, and objects get the names of all of them.
-    """
-
-    __slots__ = ("_fields", "_item", "_kinds")
-
-    def __init__(self) -> None:
-        self._kinds: set[str] = set()
-        self._item: JsonType | None = None
-        self._fields: dict[str, JsonType] = {}
-
-    def see(self, value: Any) -> None:
-        """Take note of one value of `json.loads`.
-
-        Half of a surrogate pair, which is not text, raises `UnicodeEncodeError`.
-        """
-        kind = type(value).__name__
-        if kind == "str":
-            if not value.isascii():
-                value.encode()
-        elif kind == "int":
-            if not -_EXACT_FLOAT <= value <= _EXACT_FLOAT:
-                kind = "wide" if -_I64 <= value < _I64 else "huge"
-        elif kind == "list":
-            self._item = self._item or JsonType()
-            for item in value:
-                self._item.see(item)
-        elif kind == "dict":
-            for name, item in value.items():
-                self._field(name).see(item)
-        elif kind == "NoneType":
-            return
-        self._kinds.add(kind)
-
-    def _field(self, name: str) -> JsonType:
-        field = self._fields.get(name)
-        if field is None:
-            name.encode()
-            field = JsonType()
-            if len(self._fields) <= MAX_FIELDS:
-                self._fields[name] = field
-        return field
-
-    def column(self, name: str) -> Column:
-        """The column of these values; JSON text where they have no common type."""
-        dtype = self.dtype()
-        return Column(name, dtype or pl.String(), None if dtype else CANONICAL)
-
-    def dtype(self) -> pl.DataType | None:
-        """The common type; None where the values have none and are kept as JSON text."""
-        if self._kinds == {"list"} and self._item is not None:
-            inner = self._item.dtype()
-            return None if inner is None else pl.List(inner)
-        if self._kinds == {"dict"}:
-            types = {name: field.dtype() for name, field in self._fields.items()}
-            known = {name: dtype for name, dtype in types.items() if dtype is not None}
-            is_record = 0 < len(types) <= MAX_FIELDS and len(known) == len(types)
-            return pl.Struct(known) if is_record else None
-        if self._kinds <= {"str"}:
-            return pl.String()
-        if self._kinds <= {"int", "wide"}:
-            return pl.Int64()
-        if self._kinds <= {"int", "float"}:
-            return pl.Float64()
-        return pl.Boolean() if self._kinds == {"bool"} else None
+def _check_text(value: Any) -> None:
+    """`UnicodeEncodeError` for half of a surrogate pair, which is not text."""
+    text = CANONICAL(value) if isinstance(value, list | dict) else value
+    if isinstance(text, str) and not text.isascii():
+        text.encode()
 
 
 _OPENERS: dict[Format, Callable[[str, tuple[InputFile, ...]], InputTable]] = {

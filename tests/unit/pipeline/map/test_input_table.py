@@ -57,18 +57,7 @@ def test_every_value_comes_back(values: list[Any]) -> None:
     back = found["x"].to_list()
     if found.schema["x"] == pl.String() and not all(isinstance(v, str | None) for v in values):
         back = [None if text is None else json.loads(text) for text in back]
-    for value, result in zip(values, back, strict=True):
-        assert same(value, result), (value, result)
-
-
-def same(value: Any, result: Any) -> bool:
-    """Equal, where an object's missing name and a null are the same."""
-    if isinstance(value, dict) and isinstance(result, dict):
-        names = value.keys() | result.keys()
-        return all(same(value.get(name), result.get(name)) for name in names)
-    if isinstance(value, list) and isinstance(result, list):
-        return len(value) == len(result) and all(map(same, value, result))
-    return bool(value == result)
+    assert back == values
 
 
 # -- files
@@ -85,14 +74,14 @@ def test_csv_cells(tmp_path: Path) -> None:
 
 
 def test_jsonl_columns_are_those_of_all_rows(tmp_path: Path) -> None:
-    """In order of first sight; null where a row has none; values without a common type are
-    JSON text."""
+    """In order of first sight; null where a row has none; lists, objects and values without a
+    common type are JSON text."""
     path = tmp_path / "x.jsonl.gz"
     lines = b'{"b": 1}\n\n{"a": [1], "b": "x"}\n{"c": {"d": 1}, "b": {"e": [true, null]}}\n'
     path.write_bytes(gzip.compress(lines))
     frame = read(path, 2)
     assert frame.columns == ["b", "a", "c"]
-    expected = [("1", None, None), ('"x"', [1], None), ('{"e":[true,null]}', None, {"d": 1})]
+    expected = [("1", None, None), ('"x"', "[1]", None), ('{"e":[true,null]}', None, '{"d":1}')]
     assert frame.rows() == expected
 
 
