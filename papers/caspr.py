@@ -7,7 +7,7 @@ Data: a record a pair of entities: `id`, `entity_a_summary` (two texts or more, 
 `entity_b_summary`. `papers.readers` makes it of CoCoTrip, with the authors' `syn_low_contrast`,
 `syn_high_contrast`, `paraphrase_a` and `paraphrase_b`; `--llm` makes those that a record lacks.
 
-Time: ten minutes on two cores for the paper's 240 pairs and the models that claimscore brings.
+Time: twenty minutes on a core for the paper's 240 pairs and the models that claimscore brings.
 
     python -m papers.readers cocotrip FOLDER --out cocotrip.jsonl
     python -m papers.caspr cocotrip.jsonl --out runs/caspr
@@ -103,8 +103,7 @@ def pairs(texts: dict[str, dict[str, str]]) -> list[dict[str, str]]:
 
 def column(scores: pl.DataFrame, metric: str) -> list[str]:
     """Means and ρ with intervals and published values, then whether the order is as wanted."""
-    cells: list[str] = []
-    means, of = {}, {}
+    cells, means, of = list[str](), {}, {}
     for comparison in COMPARISONS:
         rows = scores.filter(pl.col("id").str.starts_with(f"{comparison}/")).drop_nulls(metric)
         of[comparison] = rows.select(pl.col("id").str.strip_prefix(f"{comparison}/"), metric)
