@@ -1,4 +1,4 @@
-"""The prompts and their versions: listed, shown, compared, tried."""
+"""The prompts and their versions: listed, shown, compared, checked."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import dataclasses
 import difflib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,17 +16,15 @@ from claimscore.commands.options import (
     EXIT_OK,
     EXIT_USAGE,
     Group,
-    complete_file,
     json_option,
     own_option,
     setting_option,
 )
-from claimscore.config import TASK_NAMES, LLMConfig, RunConfig
+from claimscore.config import RunConfig
 from claimscore.errors import ConfigError, ParseError
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.prompt_trial import Trial
-    from claimscore.prompts import Listed, Prompt, Spec
+    from claimscore.prompts import Prompt
 
 _folder = setting_option(RunConfig, "prompts_dir")
 
@@ -43,52 +41,43 @@ def prompts() -> None:
 @_folder
 @json_option
 def prompts_list(prompts_dir: Path | None, as_json: bool) -> int:
-    """List every prompt: version, digest, place, the default version, changes."""
+    """List every prompt: version, digest, place, the default version, changes.
+
+    A prompt of the folder goes before ours of the same name.
+    """
     from claimscore.console.table import print_rows
-    from claimscore.prompts import list_prompts
+    from claimscore.prompts import DEFAULT_VERSION, Spec, available_versions, prompt_names
+    from claimscore.prompts.files import PACKAGE
 
-    _refuse_no_folder(prompts_dir)
-    broken: list[ConfigError] = []
-    found = list_prompts(prompts_dir, broken.append)
-    code = EXIT_USAGE if broken else EXIT_OK
-    for error in broken:
-        print(f"claimscore: error: {error}", file=sys.stderr)
+    code, listed = EXIT_OK, []
+    for spec in (
+        Spec(n, v) for n in prompt_names(prompts_dir) for v in available_versions(n, prompts_dir)
+    ):
+        try:
+            prompt, path = spec.load(prompts_dir), spec.path(prompts_dir)
+        except ConfigError as exc:
+            print(f"claimscore: error: {exc}", file=sys.stderr)
+            code = EXIT_USAGE
+            continue
+        listed.append(
+            {
+                "name": prompt.name,
+                "version": prompt.version,
+                "digest": prompt.digest,
+                "source": "claimscore" if PACKAGE in path.parents else str(prompts_dir),
+                "path": str(path),
+                "default": prompt.version == DEFAULT_VERSION,
+                "changes": prompt.changes,
+            }
+        )
     if as_json:
-        print(json.dumps({"prompts": [_listed_json(one) for one in found]}))
+        print(json.dumps({"prompts": listed}))
         return code
-    header = ("prompt", "version", "digest", "source", "", "changes")
-    rows = [
-        (one.prompt.name, one.prompt.version, one.prompt.digest, one.source, _state(one), changes)
-        for one in found
-        for changes in [" ".join(one.prompt.changes.split())]
-    ]
-    print_rows(header, rows)
+    header = ("name", "version", "digest", "source", "default", "changes")
+    shown = [{**one, "default": "yes" if one["default"] else ""} for one in listed]
+    rows = [[" ".join(str(one[name]).split()) for name in header] for one in shown]
+    print_rows(("prompt", *header[1:]), rows)
     return code
-
-
-def _state(one: Listed) -> str:
-    if one.hidden:
-        return "hidden"
-    return "default" if one.default else ""
-
-
-def _listed_json(one: Listed) -> dict[str, Any]:
-    return {
-        "name": one.prompt.name,
-        "version": one.prompt.version,
-        "digest": one.prompt.digest,
-        "source": one.source,
-        "path": str(one.path),
-        "inherits": [str(path) for path in one.inherits],
-        "default": one.default,
-        "hidden": one.hidden,
-        "changes": one.prompt.changes,
-    }
-
-
-def _refuse_no_folder(prompts_dir: Path | None) -> None:
-    if prompts_dir is not None and not prompts_dir.is_dir():
-        raise ConfigError(f"--prompts-dir {prompts_dir}: there is no such folder")
 
 
 @prompts.command("show")
@@ -97,10 +86,9 @@ def _refuse_no_folder(prompts_dir: Path | None) -> None:
 @own_option("--toml", is_flag=True, help="Print the prompt file as it is, to copy and change it.")
 @json_option
 def prompts_show(prompt: str, prompts_dir: Path | None, toml: bool, as_json: bool) -> None:
-    """Show a prompt as it is sent, with all that it inherits."""
+    """Show a prompt as it is sent."""
     from claimscore.prompts import Spec
 
-    _refuse_no_folder(prompts_dir)
     spec = Spec.parse(prompt)
     found = spec.load(prompts_dir)  # a broken one is refused
     path = spec.path(prompts_dir)
@@ -153,7 +141,6 @@ def prompts_diff(one: str, other: str, prompts_dir: Path | None, as_json: bool) 
     """Show the differences of two prompts, as a unified diff of their requests."""
     from claimscore.prompts import Spec
 
-    _refuse_no_folder(prompts_dir)
     before, after = (Spec.parse(name).load(prompts_dir) for name in (one, other))
     lines = list(
         difflib.unified_diff(
@@ -170,79 +157,52 @@ def prompts_diff(one: str, other: str, prompts_dir: Path | None, as_json: bool) 
         print("\n".join(lines) if lines else f"no difference: both are @{before.digest}")
 
 
-@prompts.command("check", settings={"llm": LLMConfig})
-@click.argument("prompt", metavar="PROMPT", help="TASK, TASK=VERSION, or a file.")
-@click.argument(
-    "source",
-    metavar="[INPUT]",
-    required=False,
-    shell_complete=complete_file,
-    help="Records, or the table of a map; the first row is the example.",
-)
-@own_option(
-    "--task", type=click.Choice(TASK_NAMES), help="Task of a prompt file; default: by its name."
-)
+@prompts.command("check")
+@click.argument("prompt", metavar="PROMPT", help="TASK, TASK=VERSION, FILE or TASK=FILE.")
 @_folder
-@setting_option(RunConfig, "columns")
-@setting_option(RunConfig, "cache_dir")
 @json_option
-def prompts_check(
-    llm: LLMConfig,
-    prompt: str,
-    source: str | None,
-    prompts_dir: Path | None,
-    columns: Mapping[str, str],
-    cache_dir: Path | None,
-    task: str | None,
-    as_json: bool,
-) -> int:
-    """Try a prompt: its errors, an example as it is sent, its tokens, one answer.
+def prompts_check(prompt: str, prompts_dir: Path | None, as_json: bool) -> int:
+    """Check a prompt: its keys, what its task needs, its examples; show it as it is sent.
 
-    The example is the first record of INPUT, else a built-in one. With --llm builtin (the default)
-    nothing is sent; another model is asked once, at its price.
+    Nothing is sent. The placeholders stand for themselves.
     """
-    from claimscore.pipeline.plan import problems_for
-    from claimscore.pipeline.prompt_trial import try_prompt
+    from claimscore.pipeline.plan import prompt_problems
+    from claimscore.pipeline.tasks import TASKS
     from claimscore.prompts import Spec
 
-    _refuse_no_folder(prompts_dir)
     spec = Spec.parse(prompt)
     found = spec.load(prompts_dir)
-    about = task or spec.name or found.name
-    used_for = about if about in TASK_NAMES else None
     path = spec.path(prompts_dir)
-    found_wrong = problems_for(used_for, found) if used_for else ()
-    problems = [_placed(path, *problem) for problem in found_wrong]
-    trial = None
-    if not problems:
-        trial = try_prompt(
-            found,
-            llm,
-            task=used_for,
-            source=source,
-            columns=columns,
-            stdin=sys.stdin.buffer,
-            cache_dir=cache_dir,
-        )
-    notes = list(_notes(spec, found, path))
+    task = TASKS.get(spec.name or found.name)
+    problems = [f"{path}: {problem}" for problem in prompt_problems(task, found)] if task else []
+    notes, messages = list(_notes(found)), found.render({name: f"${name}" for name in found.fields})
+    code = EXIT_USAGE if problems else EXIT_OK
     if as_json:
-        print(json.dumps(_check_json(found, path, used_for, problems, notes, trial)))
-    else:
-        print("\n".join(_check_lines(found, path, used_for, problems, notes, trial)))
-    return EXIT_USAGE if problems or (trial is not None and trial.failures) else EXIT_OK
+        checked = {
+            "name": found.name,
+            "version": found.version,
+            "digest": found.digest,
+            "path": str(path),
+            "task": None if task is None else task.name,
+            "problems": problems,
+            "notes": notes,
+            "schema": None if found.schema is None else found.schema.schema,
+            "messages": [message._asdict() for message in messages],
+        }
+        print(json.dumps(checked))
+        return code
+    purpose = "a table (claimscore map)" if task is None else f"the task {task.name}"
+    print(f"{found.name} {found.version} @{found.digest}, for {purpose}   {path}")
+    for line in (*(f"problem: {one}" for one in problems), *(f"note: {one}" for one in notes)):
+        print(line)
+    for role, content in messages:
+        print(f"\n[{role}]\n{content}")
+    print("\n".join(["", "[output schema]", *_schema_lines(found)]))
+    return code
 
 
-def _placed(path: Path, key: tuple[str, ...], message: str) -> str:
-    """A problem with the file, and the line where the key stands in it."""
-    from claimscore.prompts.files import line_of
-
-    line = line_of(path.read_text(encoding="utf-8"), *key)
-    return f"{path}{f', line {line}' if line else ''}: {message}"
-
-
-def _notes(spec: Spec, prompt: Prompt, path: Path) -> Iterator[str]:
-    """Warnings about settings that are right and may still not be meant."""
-    from claimscore.config import read_toml
+def _notes(prompt: Prompt) -> Iterator[str]:
+    """Warnings about what is right and may still not be meant."""
     from claimscore.prompts import available_versions, load_prompt
 
     for number, (_, assistant) in enumerate(prompt.examples, start=1):
@@ -250,9 +210,6 @@ def _notes(spec: Spec, prompt: Prompt, path: Path) -> Iterator[str]:
             (prompt.parse_several if prompt.takes_several else prompt.parse)(assistant)
         except ParseError as exc:
             yield f"example {number} answers what would be refused: {exc}"
-    says = read_toml(path).get("version", prompt.version)
-    if says != prompt.version:
-        yield f'the file says version = "{says}"; in a folder of prompts its name counts'
     if prompt.version in available_versions(prompt.name):
         ours = load_prompt(prompt.name, prompt.version)
         if ours.digest != prompt.digest:
@@ -260,75 +217,3 @@ def _notes(spec: Spec, prompt: Prompt, path: Path) -> Iterator[str]:
                 f"rows will say {prompt.name} {prompt.version}, as those of our prompt of that "
                 f"name, which is another (@{ours.digest}); give it a version of its own"
             )
-
-
-def _check_lines(
-    prompt: Prompt,
-    path: Path,
-    task: str | None,
-    problems: list[str],
-    notes: list[str],
-    trial: Trial | None,
-) -> Iterator[str]:
-    purpose = f"for the task {task}" if task else "for a table (claimscore map)"
-    yield f"{prompt.name} {prompt.version} @{prompt.digest}, {purpose}   {path}"
-    yield from (f"problem: {problem}" for problem in problems)
-    yield from (f"note: {note}" for note in notes)
-    if trial is None:
-        return
-    yield f"\nrendered for {trial.about}:"
-    for role, content in trial.messages:
-        yield f"\n[{role}]\n{content}"
-    yield f"\ntokens: {_tokens(prompt, trial)}"
-    yield "\n[output schema]"
-    yield from _schema_lines(prompt)
-    if trial.why_not:
-        yield f"\nnot sent: {trial.why_not}"
-        return
-    yield f"\n[answer of {trial.llm}]\n{trial.answer}" if trial.answer else ""
-    yield from (f"problem: {failure}" for failure in trial.failures)
-    yield f"\n[{len(trial.rows)} row{'s' * (len(trial.rows) != 1)}]"
-    for row in trial.rows:
-        shown = {name: value for name, value in row.items() if value is not None}
-        yield json.dumps(shown, ensure_ascii=False)
-
-
-def _tokens(prompt: Prompt, trial: Trial) -> str:
-    texts = f"{trial.n_texts} texts" if trial.n_texts > 1 else "the text"
-    return (
-        f"about {trial.prompt_tokens:,} in the prompt ({trial.prompt_bytes:,} bytes, 4 a token, as "
-        f"estimate counts where no answer of the model is stored): {trial.own_tokens:,} are its "
-        f"own, {trial.prompt_tokens - trial.own_tokens:,} are of {texts}; the answer may have "
-        f"{prompt.settings.max_tokens:,}"
-    )
-
-
-def _check_json(
-    prompt: Prompt,
-    path: Path,
-    task: str | None,
-    problems: list[str],
-    notes: list[str],
-    trial: Trial | None,
-) -> dict[str, Any]:
-    schema = prompt.schema
-    checked: dict[str, Any] = {
-        "name": prompt.name,
-        "version": prompt.version,
-        "digest": prompt.digest,
-        "path": str(path),
-        "task": task,
-        "problems": problems,
-        "notes": notes,
-        "schema": None if schema is None else schema.schema,
-        "trial": None,
-    }
-    if trial is not None:
-        shown = dataclasses.asdict(trial)
-        shown["messages"] = [message._asdict() for message in trial.messages]
-        checked["trial"] = {
-            **shown,
-            "prompt_tokens": trial.prompt_tokens,
-            "own_tokens": trial.own_tokens,
-        }
-    return checked

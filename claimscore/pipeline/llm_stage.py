@@ -400,7 +400,7 @@ class PromptRequests:
             provider=self._provider.family,
             namespace=self._provider.namespace,
             model=settings.model or self._provider.model,
-            messages=prompt.render(**fields),
+            messages=prompt.render(fields),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
             top_p=settings.top_p,

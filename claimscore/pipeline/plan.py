@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from claimscore.baseline.parser import find_backbone
 from claimscore.baseline.provider import TASKS as BUILTIN_TASKS
@@ -396,47 +396,33 @@ def sides_of_tasks(needs: Iterable[TaskRequirement]) -> dict[str, dict[str, None
 def check_prompt(task: Task, prompt: Prompt, where: str) -> None:
     """`ConfigError` with the first reason why the task cannot use the prompt."""
     for problem in prompt_problems(task, prompt):
-        raise ConfigError(f"{where}: {problem.message}")
+        raise ConfigError(f"{where}: {problem}")
 
 
-class Problem(NamedTuple):
-    """An error in a prompt file, and the key that it is about."""
-
-    key: tuple[str, ...]
-    message: str
-
-
-def prompt_problems(task: Task, prompt: Prompt) -> Iterator[Problem]:
+def prompt_problems(task: Task, prompt: Prompt) -> Iterator[str]:
     """Every reason why the task cannot use the prompt."""
     text = TEXTS_FIELD if prompt.takes_several else TEXT_FIELD
     offered = [text if field == TEXT_FIELD else field for field in task.fields]
     try:
         prompt.check_fields(offered, "")
     except ConfigError as exc:
-        yield Problem(("user",), str(exc).removeprefix(": "))
+        yield str(exc).removeprefix(": ")
     for field in offered[: task.n_required]:
         if field not in prompt.fields:
-            yield Problem(("user",), f"the prompt never uses ${field}")
+            yield f"the prompt never uses ${field}"
     if prompt.output != task.output:
         shown = json.dumps(task.output), json.dumps(prompt.output)
-        yield Problem(("output",), f"[output] must be {shown[0]}, not {shown[1]}")
+        yield f"[output] must be {shown[0]}, not {shown[1]}"
     if prompt.takes_several and not task.several:
-        yield Problem(
-            ("user",),
+        yield (
             f"$texts: {task.name} asks about one text at a time; several may be asked about by "
-            f"{_those('several')}",
+            f"{_those('several')}"
         )
     if max(prompt.settings.samples, prompt.summary_settings.samples) > 1 and not task.samples:
-        yield Problem(
-            ("settings", "samples"),
+        yield (
             f"settings.samples: {task.name} makes the one set of rows that metrics read; several "
-            f"samples may have {_those('samples')}",
+            f"samples may have {_those('samples')}"
         )
-
-
-def problems_for(task: str, prompt: Prompt) -> list[Problem]:
-    """The same for a task by its name."""
-    return list(prompt_problems(TASKS[task], prompt))
 
 
 def _those(ability: str) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from claimscore.prompts.folders import (
+from claimscore.prompts.files import (
     DEFAULT_VERSION,
-    Listed,
     Spec,
     available_versions,
-    list_prompts,
     load_prompt,
     load_prompt_file,
     prompt_names,
@@ -16,11 +14,9 @@ from claimscore.prompts.prompt import Prompt, numbered
 
 __all__ = [
     "DEFAULT_VERSION",
-    "Listed",
     "Prompt",
     "Spec",
     "available_versions",
-    "list_prompts",
     "load_prompt",
     "load_prompt_file",
     "numbered",

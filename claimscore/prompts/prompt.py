@@ -16,6 +16,9 @@ from claimscore.errors import ConfigError, ParseError
 from claimscore.prompts.output import AnswerForm, json_schema, of_several
 from claimscore.types import Message, OutputSchema
 
+#: What a prompt and a version may be called: they stand in tables, signatures and paths.
+NAME = r"\w[\w.+-]*"
+
 #: The column of a prompt without `[output]`: the answer's text as it is.
 ANSWER_COLUMN = "answer"
 
@@ -116,7 +119,7 @@ class Prompt:
                 f"(there is: {', '.join('$' + name for name in known) or 'nothing'})"
             )
 
-    def render(self, **fields: str) -> tuple[Message, ...]:
+    def render(self, fields: Mapping[str, str]) -> tuple[Message, ...]:
         """The conversation for one row. A missing or an unknown field raises `ConfigError`."""
         if self.fields != fields.keys():
             missing = sorted(self.fields - fields.keys())

@@ -12,6 +12,7 @@ from claimscore.cache.store import DiskCache
 from claimscore.config import user_cache_dir
 from tests.fake_server import FakeServer
 from tests.support.command_line import claimscore, table
+from tests.support.prompt_files import prompt_file
 from tests.support.rated_tables import write_jsonl
 
 LINES = [
@@ -35,9 +36,7 @@ def beds(tmp_path: Path, n: int) -> Path:
 def prompt(tmp_path: Path, settings: str) -> Path:
     """Our `decompose` with settings of its own."""
     path = tmp_path / "prompts" / "decompose" / "v7.toml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'inherits = "v1"\n[settings]\n{settings}\n', encoding="utf-8")
-    return path
+    return prompt_file(path, "decompose=v1", f"[settings]\n{settings}\n")
 
 
 def decompose(server: FakeServer, records: Path, out: Path, file: Path, *more: object) -> int:

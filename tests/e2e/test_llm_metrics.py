@@ -14,6 +14,7 @@ from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer
 from tests.support.command_line import claimscore, table
 from tests.support.language_model import judging_answer
+from tests.support.prompt_files import prompt_file
 from tests.support.rated_tables import write_jsonl
 
 BOTH = ("--metrics", "llm-judge,qa")
@@ -115,8 +116,8 @@ def test_parameters_and_headers_reach_the_server(
 ) -> None:
     monkeypatch.setenv("TENANT", "secret-of-tenant")
     records, out = write_records(tmp_path / "in.jsonl", 2), tmp_path / "run"
-    prompt = tmp_path / "judge.toml"
-    prompt.write_text('inherits = "judge=v1"\n[settings.extra]\nseed = 1\nstop = ["#"]\n')
+    extra = '[settings.extra]\nseed = 1\nstop = ["#"]\n'
+    prompt = prompt_file(tmp_path / "judge.toml", "judge=v1", extra)
     log = tmp_path / "log.txt"
     with FakeServer(answer=judging_answer, keep=True) as server:
         plain = ("run", records, "--metrics", "llm-judge", *options(server))

@@ -21,6 +21,7 @@ from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer, plain_answer, text_answer
 from tests.support.children import killed_at_last
 from tests.support.command_line import claimscore, table
+from tests.support.prompt_files import prompt_file
 from tests.support.report_pages import Page
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "hotels.jsonl"
@@ -304,8 +305,7 @@ def test_sigterm_before_the_stages_is_a_stop_in_good_order(tmp_path: Path) -> No
 def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys: Any) -> None:
     folder = tmp_path / "prompts"
     file = folder / "decompose" / "mine.toml"
-    file.parent.mkdir(parents=True)
-    file.write_text('inherits = "v1"\n')
+    prompt_file(file, "decompose=v1")
     out, half = tmp_path / "run", tmp_path / "half"
     prompt = ("--prompts-dir", folder, "--prompt", "decompose=mine", "--quiet")
     assert claimscore("run", EXAMPLES, "--out", out, *WORDS_ONLY, *prompt) == 0

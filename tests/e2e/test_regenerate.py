@@ -14,6 +14,7 @@ from claimscore.pipeline import model_stage as working
 from tests.fake_server import Body, FakeServer, plain_answer
 from tests.integration.pipeline.test_model_results import Classifier
 from tests.support.command_line import claimscore, table
+from tests.support.prompt_files import prompt_file
 from tests.support.rated_tables import write_jsonl
 
 TASKS = "decompose,paraphrase,negate,facts"
@@ -117,8 +118,8 @@ def test_another_model_for_facts_resends_facts_alone(server: FakeServer, tmp_pat
     """A prompt file of three lines names it; rows, signature and settings say so."""
     source = records(tmp_path / "in.jsonl", 4)
     run(server, source, tmp_path / "a")
-    mine = tmp_path / "other-model.toml"
-    mine.write_text('name = "facts"\ninherits = "v1"\n[settings]\nmodel = "large"\n')
+    model = '[settings]\nmodel = "large"\n'
+    mine = prompt_file(tmp_path / "other-model.toml", "facts=v1", model)
     sent = run(server, source, tmp_path / "b", "--prompt", f"facts={mine}")
     assert sent == {"facts": 12}
     assert {body["model"] for body in server.bodies[-12:]} == {"large"}

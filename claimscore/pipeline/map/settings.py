@@ -63,7 +63,7 @@ class MapConfig:
             return self.prompt
         name = str(self.prompt)
         if isinstance(self.prompt, Path) or name.endswith(".toml") or Path(name).is_file():
-            return load_prompt_file(Path(name), self.prompts_dir)
+            return load_prompt_file(Path(name))
         return Spec.parse(name).load(self.prompts_dir)
 
 

@@ -72,7 +72,7 @@ class TablePrompt:
         }
         self._fields = sorted(prompt.fields)
         self._output = prompt.schema
-        *before, last = prompt.render(**{field: f"\0{field}\0" for field in self._fields})
+        *before, last = prompt.render({field: f"\0{field}\0" for field in self._fields})
         self._before = tuple(before)
         # Text, column, text, column ... text: several times faster than a template.
         self._pieces = last.content.split("\0")

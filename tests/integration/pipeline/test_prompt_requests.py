@@ -11,6 +11,7 @@ import polars as pl
 from claimscore.cli import main
 from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer, plain_answer
+from tests.support.prompt_files import prompt_file
 from tests.unit.pipeline.test_llm_stage import SENTENCES, samples_prompt
 
 
@@ -18,8 +19,7 @@ def test_an_estimate_says_what_will_be_sent(tmp_path: Path, capsys: Any) -> None
     records = tmp_path / "in.jsonl"
     records.write_text(json.dumps({"summary_a": " ".join(SENTENCES), "summary_b": "It is."}))
     settings = "[settings]\nsamples = 2\ntexts_per_request = 4\n"
-    path = tmp_path / "mine.toml"
-    path.write_text(f'name = "paraphrase"\ninherits = "v2"\n{settings}')
+    path = prompt_file(tmp_path / "mine.toml", "paraphrase=v2", settings)
 
     async def forgetful(body: Body) -> Completion:
         said = await plain_answer(body)

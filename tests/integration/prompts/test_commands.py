@@ -1,38 +1,24 @@
-"""`claimscore prompts check` and `map` with prompts of a folder, on the fake server."""
+"""`map` with prompts of a folder, on the fake server."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from claimscore.cli import main
 from tests.fake_server import FakeServer
-from tests.unit.prompts.test_commands import mine
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def test_check_asks_a_language_model_once_and_keeps_the_answer(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    path = mine(tmp_path, 'name = "paraphrase"\ninherits = "v2"\n[settings]\nsamples = 5\n')
-    call = ["prompts", "check", "--llm", "openai:m", "--base-url"]
-    with FakeServer() as server:
-        for _ in range(2):
-            assert main([*call, server.base_url, str(path)]) == 0
-            assert "[answer of openai:m]" in capsys.readouterr().out
-            assert server.n_requests == 1
-    with FakeServer(text="no") as server:
-        assert main([*call, server.base_url, "facts"]) == 2
-        assert "problem: parse: answer: Invalid JSON" in "".join(capsys.readouterr())
-
-
 def test_map_takes_a_prompt_of_the_folder_by_name(tmp_path: Path) -> None:
     """And refuses what is for the tasks of a run."""
-    mine(tmp_path, (EXAMPLES / "tone.toml").read_text(), "prompts/tone/v1.toml")
-    mine(tmp_path, 'inherits = "v1"\n[settings]\ntemperature = 0.3\n', "prompts/tone/v2.toml")
-    mine(tmp_path, 'inherits = "v1"\n[settings]\nmodel = "x"\n', "prompts/tone/v3.toml")
+    tone, folder = (EXAMPLES / "tone.toml").read_text(), tmp_path / "prompts" / "tone"
+    folder.mkdir(parents=True)
+    (folder / "v1.toml").write_text(tone)
+    v2 = tone.replace('version = "v1"', 'version = "v2"')
+    (folder / "v2.toml").write_text(v2.replace("temperature = 0.0", "temperature = 0.3"))
+    v3 = tone.replace('version = "v1"', 'version = "v3"')
+    (folder / "v3.toml").write_text(v3.replace("[settings]", '[settings]\nmodel = "x"'))
     with FakeServer(text='{"tone": "positive", "confidence": 1}') as server:
         call = ["map", EXAMPLES / "reviews.csv", "--prompts-dir", tmp_path / "prompts", "--quiet"]
         call += ["--llm", "openai:m", "--base-url", server.base_url]

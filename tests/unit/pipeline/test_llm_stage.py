@@ -19,6 +19,7 @@ from claimscore.pipeline.llm_stage import TaskResult, run_task
 from claimscore.pipeline.plan import make_plan
 from claimscore.types import Completion, Request
 from tests.support.engine_doubles import FakeProvider
+from tests.support.prompt_files import prompt_file
 
 SENTENCES = [f"Thing {n} is good." for n in range(10)]
 RECORDS = pl.DataFrame(
@@ -171,14 +172,10 @@ def test_a_claim_under_the_wrong_number_is_asked_about_alone(
     assert again.rows.equals(found.rows)
 
 
-def prompt_file(tmp_path: Path, task: str, text: str) -> Path:
-    path = tmp_path / f"{task}.toml"
-    path.write_text(f'name = "{task}"\ninherits = "v1"\nversion = "s"\n{text}')
-    return path
-
-
 def samples_prompt(tmp_path: Path, task: str, n: int) -> Path:
-    return prompt_file(tmp_path, task, f"[settings]\nsamples = {n}\ntemperature = 0.7\n")
+    return prompt_file(
+        tmp_path / "s.toml", f"{task}=v1", f"[settings]\nsamples = {n}\ntemperature = 0.7\n"
+    )
 
 
 def paraphrase(
@@ -231,7 +228,7 @@ def test_a_refused_sample_never_becomes_another(tmp_path: Path) -> None:
 def test_what_a_task_or_a_model_cannot_do_is_refused(
     tmp_path: Path, task: str, text: str, message: str
 ) -> None:
-    prompt = str(prompt_file(tmp_path, task, text))
+    prompt = str(prompt_file(tmp_path / "s.toml", f"{task}=v1", text))
     config = RunConfig("x", tmp_path, metrics=(), tasks=(task,), prompts={task: prompt})
     with pytest.raises(ConfigError, match=message):
         make_plan(config, RECORDS.columns)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, ParseError
-from claimscore.prompts import list_prompts, load_prompt, load_prompt_file
+from claimscore.prompts import Spec, available_versions, load_prompt, load_prompt_file, prompt_names
 from claimscore.prompts.output import AnswerForm
 
 DIGESTS = json.loads((Path(__file__).parent / "digests.json").read_text())
@@ -40,12 +40,13 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_released_prompts_are_never_edited() -> None:
+    specs = [Spec(name, version) for name in prompt_names() for version in available_versions(name)]
     found = {
-        f"{one.prompt.name}={one.prompt.version}": {
-            "digest": one.prompt.digest,
-            "sha256": hashlib.sha256(one.path.read_bytes()).hexdigest(),
+        f"{spec.name}={spec.version}": {
+            "digest": spec.load().digest,
+            "sha256": hashlib.sha256(spec.path().read_bytes()).hexdigest(),
         }
-        for one in list_prompts()
+        for spec in specs
     }
     edited = sorted(name for name, was in DIGESTS.items() if found.get(name) != was)
     assert not edited, (
@@ -70,15 +71,22 @@ def test_a_prompt_is_rendered_as_a_conversation(tmp_path: Path) -> None:
     prompt = load_prompt_file(write(tmp_path, TONE))
     for fields, message in (({}, "missing fields"), ({"text": "a", "other": "b"}, "unknown")):
         with pytest.raises(ConfigError, match=message):
-            prompt.render(**fields)
-    roles = [message.role for message in prompt.render(text="Fine.")]
+            prompt.render(fields)
+    roles = [message.role for message in prompt.render({"text": "Fine."})]
     assert roles == ["system", "user", "assistant", "user"]
-    assert prompt.render(text="Fine.")[-1].content == "Review: Fine."
+    assert prompt.render({"text": "Fine."})[-1].content == "Review: Fine."
 
 
 @given(text=st.text())
 def test_a_text_is_never_formatted_twice(text: str) -> None:
-    assert load_prompt("decompose").render(text=text)[-1].content == text
+    assert load_prompt("decompose").render({"text": text})[-1].content == text
+
+
+def test_a_column_may_have_any_name(tmp_path: Path) -> None:
+    """Also that of a parameter of a function which fills it in."""
+    prompt = load_prompt_file(write(tmp_path, TONE.replace("$text", "$self $fields $mapping $kws")))
+    fields = {name: name.upper() for name in prompt.fields}
+    assert prompt.render(fields)[-1].content == "Review: SELF FIELDS MAPPING KWS"
 
 
 @pytest.mark.parametrize(
@@ -209,11 +217,11 @@ def test_enumerations_and_ranges_are_in_the_schema_and_checked(tmp_path: Path) -
         ('["adjective"]', "unknown type 'adjective'"),
     ],
 )
-def test_wrong_values_and_bounds_are_refused_with_the_line(
+def test_wrong_values_and_bounds_are_refused_with_the_column(
     kind: str, said: str, tmp_path: Path
 ) -> None:
     plain = TONE.partition("[output]")[0]
-    with pytest.raises(ConfigError, match=r"prompt\.toml, line \d+: output\.tone") as caught:
+    with pytest.raises(ConfigError, match=r"prompt\.toml: output: output\.tone") as caught:
         load_prompt_file(write(tmp_path, f"{plain}[output]\ntone = {kind}\n"))
     assert said in str(caught.value)
 

@@ -82,7 +82,7 @@ def test_what_is_written_is_read(claims: list[list[str]]) -> None:
 def test_the_rules_find_every_text_of_a_list_again(texts: list[str]) -> None:
     from claimscore.baseline.provider import numbered_texts
 
-    content = load_prompt("decompose", "v2").render(texts=numbered(texts))[-1].content
+    content = load_prompt("decompose", "v2").render({"texts": numbered(texts)})[-1].content
     assert content == numbered(texts)
     assert numbered_texts(content) == [" ".join(text.split()) for text in texts]
     assert numbered_texts("Texts:\n" + content + "\nNow answer.") == numbered_texts(content)

@@ -134,7 +134,7 @@ def test_a_later_sample_finds_its_prompt(out: Path, times: int) -> None:
         llm["provider"],
         llm["namespace"],
         llm["model"],
-        prompt.render(text="The staff is kind."),
+        prompt.render({"text": "The staff is kind."}),
         temperature=prompt.settings.temperature,
         max_tokens=times * prompt.settings.max_tokens,
         output=OutputSchema("decompose", prompt.schema.schema),  # type: ignore[union-attr]

@@ -39,7 +39,7 @@ async def test_the_same_question_has_the_same_answer(
         provider=provider.family,
         namespace=provider.namespace,
         model=provider.model,
-        messages=prompt.render(text="The rooms are large and quiet."),
+        messages=prompt.render({"text": "The rooms are large and quiet."}),
         output=OutputSchema("decompose", {"type": "object"}),
     )
     with anyio.fail_after(60):
