@@ -1,7 +1,6 @@
 """Sentences and words of a text, without any download.
 
-nltk and regex are imported inside functions: nltk imports scipy, and scikit-learn where it is
-installed, which takes a second (`import_nltk_alone`).
+nltk and regex are imported inside functions: nltk takes a second.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -202,21 +200,6 @@ def _trained_punkt() -> Any:
             "splitter punkt: nltk's punkt_tab data is not installed; run "
             "`python -m nltk.downloader punkt_tab`, or use the splitter rules"
         ) from None
-
-
-def import_nltk_alone() -> None:
-    """Import nltk without scipy and scikit-learn, which it takes where they are installed, for
-    parts of it that are not used here: 0.2 s instead of 1.0.
-
-    For the start of a process: while it lasts, these packages are not there for other threads.
-    """
-    names = {"scipy", "sklearn"} - sys.modules.keys()
-    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]  # None: not installed
-    try:
-        import nltk.tokenize  # noqa: F401
-    finally:
-        for name in names:
-            del sys.modules[name]
 
 
 @functools.cache

@@ -35,14 +35,16 @@ class ClaimMaker:
         backbone is not installed.
         """
         sentences = [split_sentences(text, splitter="rules") for text in texts]
-        made = iter(self.sentence_claims([s for own in sentences for s in own]))
-        return [[claim for of in islice(made, len(own)) for claim in of] for own in sentences]
+        made = iter(self.sentence_claims([s for of_text in sentences for s in of_text]))
+        return [
+            [claim for of in islice(made, len(of_text)) for claim in of] for of_text in sentences
+        ]
 
     def sentence_claims(self, sentences: Sequence[str]) -> list[list[str]]:
         """The claims of each sentence; none of one without a word."""
         known = self._known
-        found = {s: known[s] for s in sentences if s in known}
-        new = [s for s in dict.fromkeys(sentences) if s not in found and re.search(r"\w", s)]
+        claims = {s: known[s] for s in sentences if s in known}
+        new = [s for s in dict.fromkeys(sentences) if s not in claims and re.search(r"\w", s)]
         if new:
             read = {s: _with_first_title(s) for s in new}
             parts = {s: text.split("; ") for s, (text, _) in read.items()}
@@ -50,10 +52,10 @@ class ClaimMaker:
             for sentence in new:
                 text, titles = read[sentence]
                 made = _claims_of(text, parts[sentence], list(islice(trees, len(parts[sentence]))))
-                known[sentence] = found[sentence] = _with_each_title(made, titles)
+                known[sentence] = claims[sentence] = _with_each_title(made, titles)
         for oldest in list(islice(known, max(0, len(known) - _REMEMBERED))):
             known.pop(oldest, None)
-        return [found.get(sentence, []) for sentence in sentences]
+        return [claims.get(sentence, []) for sentence in sentences]
 
 
 def _with_first_title(sentence: str) -> tuple[str, list[str]]:
@@ -66,19 +68,19 @@ def _with_first_title(sentence: str) -> tuple[str, list[str]]:
     listing = _LISTING.fullmatch(text)
     if listing is None:
         return sentence, []
-    found = [*re.findall(_TITLE, listing["titles"]), listing["last"]]
-    titles = [re.sub(f"{_YEAR}$", "", title) for title in found]
+    listed = [*re.findall(_TITLE, listing["titles"]), listing["last"]]
+    titles = [re.sub(f"{_YEAR}$", "", title) for title in listed]
     return f"{listing['before']}{titles[0]}.", titles
 
 
 def _with_each_title(claims: list[str], titles: list[str]) -> list[str]:
     """Claims of a sentence with its first title, and those with this one for each other title."""
-    said = [
+    repeated = [
         claim.replace(titles[0], title) if titles else claim
         for claim in claims
         for title in (titles if titles and titles[0] in claim else titles[:1] or [""])
     ]
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(repeated))
 
 
 def _claims_of(sentence: str, parts: list[str], trees: list[Tree | None]) -> list[str]:

@@ -39,9 +39,9 @@ def coordinations(tree: Tree, nodes: Words) -> Iterator[Coordination]:
             yield Coordination(sorted(members), conjunctions)
 
 
-def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
+def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
     """Whether the sentence says of each member what it says of all; no where that is unsure."""
-    members, conjunctions = found
+    members, conjunctions = listed
     first, second, last = members[0], members[1], members[-1]
     tags = {tree.tags[m] for m in members}
     if tree.labels[first] == "appos" and tree.tags[tree.heads[first]] in ("NNS", "NNPS"):
@@ -110,12 +110,12 @@ def is_distributive(tree: Tree, found: Coordination, verb: int | None) -> bool:
 def _may_be_another(tree: Tree, members: list[int], verb: int | None) -> bool:
     """Whether the last of some nouns may be a verb, or coordinated with something before them."""
     first, last = members[0], members[-1]
-    own = own_words(tree, members)[-1]
+    of_last = own_words(tree, members)[-1]
     if any(tree.lower[n] == "between" for n in tree.ancestors(first)):
         return True
-    if tree.tags[min(own)] in ("VBN", "VBD"):
+    if tree.tags[min(of_last)] in ("VBN", "VBD"):
         return True
-    if tree.tags[last] == "NNS" and min(own) == last and tree.of(last, "prep"):
+    if tree.tags[last] == "NNS" and min(of_last) == last and tree.of(last, "prep"):
         return verb is not None and tree.tags[verb] == "VBZ"
     others = any(tree.has_article(m) for m in members[1:])
     return tree.labels[first] == "pobj" and others and not tree.has_article(first)
@@ -235,14 +235,14 @@ def own_words(tree: Tree, members: list[int]) -> list[frozenset[int]]:
 
 def is_plain_list(tree: Tree, members: list[int]) -> bool:
     """Whether the members follow each other with only commas and conjunctions between them."""
-    own = own_words(tree, members)
+    words = own_words(tree, members)
     verbs = tree.tags[members[0]].startswith("VB")
     if members != sorted(members):
         return False
     between: set[int] = set()
     for number in range(1, len(members)):
-        end = max(n for n in own[number - 1] if n < members[number])
-        start = min((n for n in own[number] if n > end), default=members[number])
+        end = max(n for n in words[number - 1] if n < members[number])
+        start = min((n for n in words[number] if n > end), default=members[number])
         gap = [
             n for n in range(end + 1, start) if n not in tree.brackets and n not in tree.quote_marks
         ]
@@ -254,7 +254,7 @@ def is_plain_list(tree: Tree, members: list[int]) -> bool:
             return False
         if number < len(members) - 1 and not comma and tree.lower[gap[0]] != "and":
             return False
-    inside = set(range(members[0], members[-1])) | without_modifiers(tree, own[-1])
+    inside = set(range(members[0], members[-1])) | without_modifiers(tree, words[-1])
     return verbs or not any(tree.words[n] == "," for n in inside - between - tree.brackets)
 
 
@@ -267,14 +267,14 @@ def _separates(tree: Tree, index: int) -> bool:
 
 
 def choose(
-    tree: Tree, nodes: set[int], found: Coordination, member: int
+    tree: Tree, nodes: set[int], listed: Coordination, member: int
 ) -> tuple[set[int], Inserts]:
     """Of some words those that are left where one member stands alone, and what it needs then:
     the article, the auxiliary or the subject that it shared with the first."""
-    members, conjunctions = found
+    members, conjunctions = listed
     first = members[0]
-    own = _shares(tree, members)
-    dropped = set(conjunctions).union(*(own[m] for m in members if m != member))
+    shares = _shares(tree, members)
+    dropped = set(conjunctions).union(*(shares[m] for m in members if m != member))
     inserts: Inserts = {}
     for child in tree.children[first]:
         if child > max(members) and tree.labels[child] not in ("conj", "cc", "punct"):
@@ -283,13 +283,13 @@ def choose(
             elif member != first:
                 dropped -= tree.subtree(child)
     if member != first:
-        start = min(own[member] & nodes, default=member)
+        start = min(shares[member] & nodes, default=member)
         if tree.tags[first][:2] in ("NN", "JJ"):
             inserts = _shared_determiner(tree, first, member, start)
         elif tree.tags[first].startswith("VB"):
             inserts = _shared_beginning(tree, nodes, first, member, start)
     dropped |= {c for c in tree.subtree(first) if tree.lower[c] == "both" and c < first}
-    end = max(max(words) for words in own.values())
+    end = max(max(words) for words in shares.values())
     commas = {
         n
         for n in nodes
@@ -317,8 +317,8 @@ def _shares(tree: Tree, members: list[int]) -> dict[int, frozenset[int]]:
 
 def _shared_determiner(tree: Tree, first: int, member: int, start: int) -> Inserts:
     determiners = [c for c in tree.of(first, "det", "poss") if c < first]
-    own = [c for c in tree.of(member, "det", "poss", "nummod") if c < member]
-    if not determiners or own or tree.tags[member] not in ("NN", "NNS", "NNP", "JJ"):
+    of_member = [c for c in tree.of(member, "det", "poss", "nummod") if c < member]
+    if not determiners or of_member or tree.tags[member] not in ("NN", "NNS", "NNP", "JJ"):
         return {}
     shared = determiners[0]
     low = tree.lower[shared]

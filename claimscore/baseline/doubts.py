@@ -95,13 +95,13 @@ def _is_cleft(tree: Tree, index: int) -> bool:
 
 def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
     """Whether it is unclear how a verb shares the subject and auxiliaries of the one before."""
-    own = [c for c in tree.auxiliaries(verb) if c < verb]
+    auxiliaries = [c for c in tree.auxiliaries(verb) if c < verb]
     start, tag = min(tree.subtree(verb)), tree.tags[verb]
     if start and tree.tags[start - 1][:2] in ("NN", "PR", "CD", "DT"):
         return True  # that is its subject, read as part of the clause before
-    if tree.lower[first] == "born" and tag == "VBN" and not own:
+    if tree.lower[first] == "born" and tag == "VBN" and not auxiliaries:
         return tree.lower[verb] not in ("raised", "educated", "brought", "bred")
-    if tree.of(first, "auxpass") and not own:
+    if tree.of(first, "auxpass") and not auxiliaries:
         perfect = any(tree.lower[a] == "been" for a in tree.auxiliaries(first))
         if tag == "VBD" and (perfect or tree.lower[verb] in words_of("suffered")):
             return True
@@ -110,7 +110,7 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
         return tag == "VBN" and bool(tree.of(verb, "dobj"))
     if not any(tree.tags[a] == "MD" for a in tree.auxiliaries(first)):
         return False
-    if own and tree.tags[own[0]] in ("MD", "VBZ", "VBP"):
+    if auxiliaries and tree.tags[auxiliaries[0]] in ("MD", "VBZ", "VBP"):
         return False
     return tag in ("VBD", "VBN") or tree.is_past(verb)
 
@@ -136,8 +136,8 @@ def precedes_object(tree: Tree, verb: int, adjunct: Words, core: Words) -> bool:
 
 def is_universal(tree: Tree, noun: int) -> bool:
     """Whether a noun is said to be all or none, which its phrases narrow."""
-    said = tree.of(noun, "det", "predet", "amod", "neg")
-    return any(tree.lower[c] in ("all", "every", "any", "no", "each", "only") for c in said)
+    narrowing = tree.of(noun, "det", "predet", "amod", "neg")
+    return any(tree.lower[c] in ("all", "every", "any", "no", "each", "only") for c in narrowing)
 
 
 def is_inside_a_list(tree: Tree, adjunct: Words, nodes: Words) -> bool:

@@ -69,11 +69,11 @@ def extract(tree: Tree) -> list[str] | None:
     titles = list(filter(None, (modifiers.title_of(tree, index) for index in range(len(tree)))))
     for cuts_lists, cuts_adjuncts in ((True, True), (False, True), (True, False), (False, False)):
         try:
-            found = _Extraction(tree, titles, cuts_lists, cuts_adjuncts).claims()
+            claims = _Extraction(tree, titles, cuts_lists, cuts_adjuncts).claims()
         except Unsure:
             continue
-        if len(found) > 1:
-            return found
+        if len(claims) > 1:
+            return claims
     return None
 
 
@@ -106,9 +106,9 @@ class _Extraction:
     def _refuse_loss(self, drafts: Iterable[Draft]) -> None:
         """Every word that says something is in a claim."""
         tree = self.tree
-        said = frozenset().union(*(draft.covers for draft in drafts))
+        covered = frozenset().union(*(draft.covers for draft in drafts))
         for index in range(len(tree)):
-            if index in said:
+            if index in covered:
                 continue
             if tree.labels[index] == "neg":
                 raise Unsure
@@ -204,11 +204,11 @@ class _Extraction:
             return self._clause(verb)
         if subject is None or tree.subject(verb) is not None:
             raise Unsure
-        own = [c for c in tree.auxiliaries(verb) if c < verb]
+        auxiliaries = [c for c in tree.auxiliaries(verb) if c < verb]
         if is_doubtful_beside(tree, verb, first):
             raise Unsure
         tag, shared = tree.tags[verb], [c for c in tree.auxiliaries(first) if c < first]
-        if own or tree.lower[verb] in words_of("intransitive"):
+        if auxiliaries or tree.lower[verb] in words_of("intransitive"):
             return self._clause(verb, subject)
         if form and form.instead and tag == "VBG":
             return self._clause(verb, subject, VerbForm(instead=past_of(tree.lower[verb])))
@@ -285,19 +285,19 @@ class _Extraction:
         def drafts(only: bool) -> list[Draft]:
             return [
                 self._draft(part, verb, has_subject, subject, form)
-                for words, own in variants
-                for part in self._parts(words, verb, own if only else words)
+                for words, new in variants
+                for part in self._parts(words, verb, new if only else words)
             ]
 
-        found = drafts(only=False)
-        if len(found) > _MANY and adjuncts:
-            found = drafts(only=True)
+        claims = drafts(only=False)
+        if len(claims) > _MANY and adjuncts:
+            claims = drafts(only=True)
         for aside in asides:
             heads = {tree.heads[n] for n in aside} - aside
             holders = [a for a in adjuncts if a & heads] or ([] if has_object else after[:1])
             part = _Part(core.union(aside, *holders), {})
-            found.append(self._draft(part, verb, has_subject, subject, form))
-        return found
+            claims.append(self._draft(part, verb, has_subject, subject, form))
+        return claims
 
     def _asides(self, nodes: Words, verb: int) -> Iterable[Words]:
         """The clauses behind a comma that say something of a word which is not certain: one claim
@@ -320,8 +320,8 @@ class _Extraction:
         if following >= len(tree) or any(following in other for other in adjuncts):
             return False
         labels = ("prep", "relcl", "acl", "appos")
-        found = (n for n in (following, *tree.ancestors(following)) if tree.labels[n] in labels)
-        top = next(found, following)
+        phrases = (n for n in (following, *tree.ancestors(following)) if tree.labels[n] in labels)
+        top = next(phrases, following)
         if min(tree.subtree(top)) < following:
             return False
         if tree.words[following - 1] == "," and tree.labels[top] != "appos":
@@ -347,13 +347,13 @@ class _Extraction:
 
     def _adjuncts(self, chain: list[int], nodes: set[int]) -> list[Words]:
         tree = self.tree
-        found: list[Words] = []
+        adjuncts: list[Words] = []
         for link in chain:
             if link != chain[0] and tree.of(link, "conj"):
                 break
             for child in (c for c in tree.children[link] if c in nodes):
                 if self._is_adjunct(child, link, link == chain[0]):
-                    found.append(self._with_degree(tree.subtree(child) & nodes))
+                    adjuncts.append(self._with_degree(tree.subtree(child) & nodes))
                 if is_universal(tree, child):
                     continue
                 prepositions = {
@@ -369,19 +369,19 @@ class _Extraction:
                         and tree.lower[below] in prepositions
                         and len(phrase) > 1
                     ):
-                        found.append(phrase)
+                        adjuncts.append(phrase)
         universal = [
             c for link in chain for c in tree.of(link, "dobj", "pobj") if is_universal(tree, c)
         ]
-        found = [a for a in found if not any(c < min(a) for c in universal)]
+        adjuncts = [a for a in adjuncts if not any(c < min(a) for c in universal)]
         if any(tree.lower[n] in ("first", "only", "last") or tree.tags[n] == "JJS" for n in nodes):
-            found = [a for a in found if tree.lower[min(a)] != "since"]
-        found.sort(key=min)
-        opening = [tree.lower[min(adjunct)] for adjunct in found]
+            adjuncts = [a for a in adjuncts if tree.lower[min(a)] != "since"]
+        adjuncts.sort(key=min)
+        opening = [tree.lower[min(adjunct)] for adjunct in adjuncts]
         if "from" in opening and "to" in opening[opening.index("from") + 2 :]:
             raise Unsure
         merged: list[Words] = []
-        for adjunct in found:
+        for adjunct in adjuncts:
             if tree.lower[min(adjunct)] == "including" and tree.is_verb(tree.heads[min(adjunct)]):
                 raise Unsure
             if is_inside_a_list(tree, adjunct, nodes):
@@ -472,11 +472,11 @@ class _Extraction:
             bare = tree.tags[index] == "NN" and not tree.children[index]
             bare = bare or tree.lower[index] in words_of("times")
             needs = pronoun or bare or tree.lower[verb] in ("have", "has", "had", "having")
-            own = {*tree.subtree(index).difference(*adjuncts), *tree.of(verb, "prt")}
+            kept = {*tree.subtree(index).difference(*adjuncts), *tree.of(verb, "prt")}
             adjuncts[:] = [
                 a
                 for a in adjuncts
-                if not (needs and min(a) == 1 + max(own))
+                if not (needs and min(a) == 1 + max(kept))
                 and not (pronoun and tree.lower[min(a)] == "as")
                 and tree.lower[min(a)] != "into"
             ]
@@ -490,7 +490,7 @@ class _Extraction:
             for listing in sorted(nodes):
                 parts = self._items(parts, nodes, listing)
         listings = [n for part in parts for n in part.nodes if is_listing(self.tree, n)]
-        found = [
+        cut = [
             c
             for c in coordinations(self.tree, nodes)
             if c.members[0] in within
@@ -499,22 +499,22 @@ class _Extraction:
             and is_distributive(self.tree, c, verb)
         ]
         number = 1
-        for each in found:
-            number *= len(each.members)
+        for coordination in cut:
+            number *= len(coordination.members)
         if number > _MOST_MEMBERS:
-            found = [c for c in found[-1:] if len(c.members) <= _MOST_MEMBERS]
-        for each in found:
-            parts = [chosen for part in parts for chosen in self._members(part, each)]
+            cut = [c for c in cut[-1:] if len(c.members) <= _MOST_MEMBERS]
+        for coordination in cut:
+            parts = [chosen for part in parts for chosen in self._members(part, coordination)]
         return parts
 
-    def _members(self, part: _Part, found: Coordination) -> Iterable[_Part]:
+    def _members(self, part: _Part, coordination: Coordination) -> Iterable[_Part]:
         tree = self.tree
-        if not all(member in part.nodes for member in found.members):
+        if not all(member in part.nodes for member in coordination.members):
             yield part
             return
-        is_subject = tree.labels[found.members[0]] in ("nsubj", "nsubjpass")
-        for member in found.members:
-            nodes, inserts = choose(tree, part.nodes, found, member)
+        is_subject = tree.labels[coordination.members[0]] in ("nsubj", "nsubjpass")
+        for member in coordination.members:
+            nodes, inserts = choose(tree, part.nodes, coordination, member)
             is_singular = is_subject and tree.tags[member] in ("NN", "NNP")
             yield _Part(nodes, {**part.inserts, **inserts}, part.is_singular or is_singular)
 
@@ -548,19 +548,19 @@ class _Extraction:
             or any(not tree.tags[item].startswith("NN") for item in items)
         ):
             return parts
-        found = []
+        cut = []
         for part in parts:
             if listing not in part.nodes:
-                found.append(part)
+                cut.append(part)
                 continue
-            found.append(part._replace(nodes=part.nodes - tree.subtree(listing)))
+            cut.append(part._replace(nodes=part.nodes - tree.subtree(listing)))
             for item in items:
                 beside = tree.of(item, "conj", "cc", "punct")
-                own = tree.subtree(item).difference(*map(tree.subtree, beside))
-                said = {n for n in own if tree.lower[n] not in ("others", "among")}
+                of_item = tree.subtree(item).difference(*map(tree.subtree, beside))
+                words = {n for n in of_item if tree.lower[n] not in ("others", "among")}
                 rest = part.nodes - tree.subtree(head)
-                found.append(part._replace(nodes=rest | (said & part.nodes)))
-        return found
+                cut.append(part._replace(nodes=rest | (words & part.nodes)))
+        return cut
 
     def _draft(
         self,
@@ -627,10 +627,10 @@ class _Extraction:
         return tree.is_verb(verb) and tree.is_past(verb)
 
     def _antecedent(self, noun: int, clause: int) -> list[int]:
-        found = modifiers.antecedent(self.tree, noun, clause)
-        if found is None:
+        about = modifiers.antecedent(self.tree, noun, clause)
+        if about is None:
             raise Unsure
-        return found
+        return about
 
     def _apposition(self, noun: int, other: int, is_past: bool) -> Iterable[Draft]:
         tree = self.tree

@@ -206,8 +206,8 @@ def _is_age(tree: Tree, index: int) -> bool:
 
 
 def _is_quantified(tree: Tree, noun: int) -> bool:
-    said = tree.of(noun, "det", "predet", "amod", "nummod")
-    return any(tree.lower[n] in words_of("quantifiers") or tree.tags[n] == "JJS" for n in said)
+    narrowing = tree.of(noun, "det", "predet", "amod", "nummod")
+    return any(tree.lower[n] in words_of("quantifiers") or tree.tags[n] == "JJS" for n in narrowing)
 
 
 def is_aside(tree: Tree, clause: int) -> bool:

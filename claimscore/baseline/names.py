@@ -47,8 +47,8 @@ def _nationality(tree: Tree, noun: int) -> Iterator[Draft]:
     for word in tree.of(noun, "amod", "compound"):
         first = word - 1 if _is_quarter(tree, word - 1) else word
         if _is_nationality(tree, first, word):
-            said = range(first, word + 1)
-            yield Draft((*who, verb, *said), frozenset((*who, *said)))
+            words = range(first, word + 1)
+            yield Draft((*who, verb, *words), frozenset((*who, *words)))
 
 
 def _is_quarter(tree: Tree, index: int) -> bool:

@@ -93,7 +93,7 @@ class Parser:
         A tree does not depend on the sentences beside it: matrix products of other sizes round
         otherwise, so a sentence that this could change is parsed again alone.
         """
-        found: list[Tree | None] = [None] * len(sentences)
+        trees: list[Tree | None] = [None] * len(sentences)
         pack: dict[int, _Read] = {}
         size = 0
         for place, sentence in enumerate(sentences):
@@ -103,61 +103,63 @@ class Parser:
             if not 0 < length <= MAX_PIECES:
                 continue
             if pack and size + length > _PIECES_A_PACK:
-                self._parse_pack(pack, found)
+                self._parse_pack(pack, trees)
                 pack, size = {}, 0
             pack[place] = read
             size += length
         if pack:
-            self._parse_pack(pack, found)
-        return found
+            self._parse_pack(pack, trees)
+        return trees
 
-    def _parse_pack(self, pack: dict[int, _Read], found: list[Tree | None]) -> None:
+    def _parse_pack(self, pack: dict[int, _Read], trees: list[Tree | None]) -> None:
         scores = self._scores(list(pack.values()))
-        heads = [tree_of(own) for own in scores.heads]
-        sizes = [len(own) for own in heads]
+        heads = [tree_of(chosen) for chosen in scores.heads]
+        sizes = [len(chosen) for chosen in heads]
         starts = np.cumsum([0, *sizes[:-1]])
-        in_pack = [np.where(own, own + start, 0) for own, start in zip(heads, starts, strict=True)]
+        in_pack = [
+            np.where(chosen, chosen + start, 0) for chosen, start in zip(heads, starts, strict=True)
+        ]
         of_labels = self._label_scores(scores.states, np.concatenate(in_pack))
         tags, labels = scores.tags.argmax(axis=1), of_labels.argmax(axis=1)
         is_close = _is_close(scores.tags) | _is_close(of_labels)
         places = zip(pack.items(), heads, scores.heads, starts.tolist(), strict=True)
-        for (place, read), own, of_heads, start in places:
-            end = start + len(own)
-            said = [self.labels[k] for k in labels[start:end]]
-            least = np.array([_NEEDED.get(label, SURE) for label in said])
-            sure = _probability(of_heads, own)
-            phrases = [k for k, label in enumerate(said) if label in _PHRASES]
+        for (place, read), chosen, of_heads, start in places:
+            end = start + len(chosen)
+            words_labels = [self.labels[k] for k in labels[start:end]]
+            least = np.array([_NEEDED.get(label, SURE) for label in words_labels])
+            sure = _probability(of_heads, chosen)
+            phrases = [k for k, label in enumerate(words_labels) if label in _PHRASES]
             sure[phrases] *= _probability(of_labels[start:end], labels[start:end])[phrases]
             if len(pack) > 1 and (
                 is_close[start:end].any()
                 or _is_close(of_heads).any()
-                or (own != of_heads.argmax(axis=1)).any()
+                or (chosen != of_heads.argmax(axis=1)).any()
                 or (abs(sure - least) < _CLOSE).any()
             ):
-                self._parse_pack({place: read}, found)
+                self._parse_pack({place: read}, trees)
                 continue
-            found[place] = Tree(
+            trees[place] = Tree(
                 read.words,
                 [self.tags[k] for k in tags[start:end]],
-                said,
-                [head - 1 if head else k for k, head in enumerate(own.tolist())],
+                words_labels,
+                [head - 1 if head else k for k, head in enumerate(chosen.tolist())],
                 frozenset((sure < least).nonzero()[0].tolist()),
             )
 
     def pieces(self, word: str) -> list[int]:
         """Word pieces, longest first from the left (Wordpiece, uncased, accents stripped)."""
         text, start = _plain(word), 0
-        found: list[int] = []
-        while start < len(text) and len(found) < _PIECES_A_WORD:
+        pieces: list[int] = []
+        while start < len(text) and len(pieces) < _PIECES_A_WORD:
             for end in range(len(text), start, -1):
                 piece = self._vocabulary.get(("##" if start else "") + text[start:end])
                 if piece is not None:
-                    found.append(piece)
+                    pieces.append(piece)
                     start = end
                     break
             else:
                 return [_UNKNOWN]
-        return found or [_UNKNOWN]
+        return pieces or [_UNKNOWN]
 
     def _scores(self, pack: Sequence[_Read]) -> _Scores:
         w = self._w
@@ -169,10 +171,10 @@ class Parser:
             start = len(ids)
             ids.append(_CLS)
             kinds.append(0)
-            for word, own in zip(read.words, read.pieces, strict=True):
+            for word, pieces in zip(read.words, read.pieces, strict=True):
                 firsts.append(len(ids))
-                ids += own
-                kinds += [kind_of(word.text)] * len(own)
+                ids += pieces
+                kinds += [kind_of(word.text)] * len(pieces)
                 lasts.append(len(ids) - 1)
             ids.append(_SEP)
             kinds.append(0)
@@ -197,11 +199,11 @@ class Parser:
 
     def _label_scores(self, states: _Floats, heads: _Integers) -> _Floats:
         w = self._w
-        own = _gelu(states[1:] @ w["label_dependent.weight"] + w["label_dependent.bias"])
+        dependents = _gelu(states[1:] @ w["label_dependent.weight"] + w["label_dependent.bias"])
         of = _gelu(states[heads] @ w["label_head.weight"] + w["label_head.bias"])
-        products = (_with_one(own) @ self._label).reshape(self._label_shape)
-        found: _Floats = (products @ _with_one(of)[:, :, None])[:, :, 0]
-        return found
+        products = (_with_one(dependents) @ self._label).reshape(self._label_shape)
+        scores: _Floats = (products @ _with_one(of)[:, :, None])[:, :, 0]
+        return scores
 
     def _layer(self, x: _Floats, lengths: Sequence[int], name: str) -> _Floats:
         w = self._w
@@ -236,16 +238,16 @@ def _attend(qkv: _Floats) -> _Floats:
 def _is_close(scores: _Floats) -> NDArray[np.bool_]:
     """Of each row whether its two best scores hardly differ."""
     best = np.partition(scores, -2, axis=1)[:, -2:]
-    found: NDArray[np.bool_] = best[:, 1] - best[:, 0] < _CLOSE
-    return found
+    is_close: NDArray[np.bool_] = best[:, 1] - best[:, 0] < _CLOSE
+    return is_close
 
 
 def _probability(scores: _Floats, chosen: _Integers) -> _Floats:
     """The probability of what was chosen for each word, from scores ``[n, choices]``."""
     best = scores.max(axis=1, keepdims=True)
-    own = scores[np.arange(len(scores)), chosen] - best[:, 0]
-    found: _Floats = np.exp(own) / np.exp(scores - best).sum(axis=1)
-    return found
+    of_chosen = scores[np.arange(len(scores)), chosen] - best[:, 0]
+    probability: _Floats = np.exp(of_chosen) / np.exp(scores - best).sum(axis=1)
+    return probability
 
 
 def tree_of(scores: _Floats) -> _Integers:
@@ -281,10 +283,10 @@ def _circle(heads: _Integers) -> _Integers | None:
     if not reached.any():
         return None
     steps = np.concatenate([[0], heads])
-    found = [int(reached[reached > 0][0])]
-    while (following := int(steps[found[-1]])) not in found:
-        found.append(following)
-    return np.array(found[found.index(following) :]) - 1
+    circle = [int(reached[reached > 0][0])]
+    while (following := int(steps[circle[-1]])) not in circle:
+        circle.append(following)
+    return np.array(circle[circle.index(following) :]) - 1
 
 
 def kind_of(word: str) -> int:
@@ -312,25 +314,25 @@ def _with_one(x: _Floats) -> _Floats:
 def _gelu(x: _Floats) -> _Floats:
     """GELU by its tanh form (Hendrycks and Gimpel 2016), within 0.001 of the exact one."""
     factor = np.float32(np.sqrt(2 / np.pi))
-    found = x * x
-    found *= np.float32(0.044715) * factor
-    found += factor
-    found *= x
-    np.tanh(found, out=found)
-    found += np.float32(1)
-    found *= x
-    found *= np.float32(0.5)
-    return found
+    y = x * x
+    y *= np.float32(0.044715) * factor
+    y += factor
+    y *= x
+    np.tanh(y, out=y)
+    y += np.float32(1)
+    y *= x
+    y *= np.float32(0.5)
+    return y
 
 
 def _norm(x: _Floats, weight: _Floats, bias: _Floats) -> _Floats:
     size = np.float32(x.shape[-1])
-    found = x - np.add.reduce(x, axis=-1, keepdims=True) / size
-    variance = np.einsum("wi,wi->w", found, found)[:, None] / size
-    found /= np.sqrt(variance + np.float32(1e-12))
-    found *= weight
-    found += bias
-    return found
+    y = x - np.add.reduce(x, axis=-1, keepdims=True) / size
+    variance = np.einsum("wi,wi->w", y, y)[:, None] / size
+    y /= np.sqrt(variance + np.float32(1e-12))
+    y *= weight
+    y += bias
+    return y
 
 
 def find_backbone() -> Path:

@@ -60,18 +60,18 @@ def text_of(tree: Tree, items: Sequence[int | str], titles: set[int]) -> str:
     `Unsure` where the words do not stand together: half a name or quotation, a noun beside a noun
     that stood elsewhere, a first word that is a verb, a last one that is a preposition.
     """
-    found = _within_ends(tree, _with_quotes(tree, items))
+    ordered = _within_ends(tree, _with_quotes(tree, items))
     kept: list[int | str] = []
-    for k, item in enumerate(found):
-        if not _is_loose_mark(tree, found, k, kept):
+    for k, item in enumerate(ordered):
+        if not _is_loose_mark(tree, ordered, k, kept):
             kept.append(item)
-    found = kept
-    if not found:
+    ordered = kept
+    if not ordered:
         raise Unsure
-    _check(tree, found, titles)
+    _check(tree, ordered, titles)
     text = ""
-    for k, item in enumerate(found):
-        following = found[k + 1] if k + 1 < len(found) else None
+    for k, item in enumerate(ordered):
+        following = ordered[k + 1] if k + 1 < len(ordered) else None
         if isinstance(item, str):
             text += f"{item} "
             continue
@@ -105,18 +105,18 @@ def _closes(tree: Tree, item: int | str | None) -> bool:
 
 def _with_quotes(tree: Tree, items: Sequence[int | str]) -> list[int | str]:
     """The items with the quotation marks of what is quoted whole."""
-    found = list(items)
+    ordered = list(items)
     for opening, closing in tree.quotes:
         inside = [n for n in range(opening + 1, closing) if tree.labels[n] != "punct"]
-        here = sum(n in found for n in inside)
+        here = sum(n in ordered for n in inside)
         if not here:
             continue
         if here < len(inside):
             raise Unsure
-        places = [k for k, x in enumerate(found) if isinstance(x, int) and opening < x < closing]
-        inner = found[places[0] : places[-1] + 1]
-        found[places[0] : places[-1] + 1] = [opening, *inner, closing]
-    return found
+        places = [k for k, x in enumerate(ordered) if isinstance(x, int) and opening < x < closing]
+        inner = ordered[places[0] : places[-1] + 1]
+        ordered[places[0] : places[-1] + 1] = [opening, *inner, closing]
+    return ordered
 
 
 def _within_ends(tree: Tree, items: list[int | str]) -> list[int | str]:
@@ -206,8 +206,8 @@ def _is_object(tree: Tree, noun: int, items: Sequence[int | str]) -> bool:
     before = items[: items.index(noun)]
     has_verb = any(isinstance(x, int) and tree.tags[x] in FINITE for x in before)
     subjects = ("nsubj", "nsubjpass")
-    said = any(tree.labels[n] in subjects for n in (noun, *tree.ancestors(noun)))
-    return has_verb and not said and _is_phrase_end(tree, noun)
+    is_in_subject = any(tree.labels[n] in subjects for n in (noun, *tree.ancestors(noun)))
+    return has_verb and not is_in_subject and _is_phrase_end(tree, noun)
 
 
 def _lists(tree: Tree, index: int) -> bool:

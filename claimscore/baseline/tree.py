@@ -134,11 +134,11 @@ class Tree:
 
     def subtree(self, index: int) -> frozenset[int]:
         """A word and all that hangs on it."""
-        found = self._subtrees.get(index)
-        if found is None:
+        nodes = self._subtrees.get(index)
+        if nodes is None:
             below = [self.subtree(c) for c in self.children[index] if c not in self.quote_marks]
-            found = self._subtrees[index] = frozenset((index,)).union(*below)
-        return found
+            nodes = self._subtrees[index] = frozenset((index,)).union(*below)
+        return nodes
 
     def first_conjunct(self, index: int) -> int:
         while self.labels[index] == "conj":
@@ -156,12 +156,12 @@ class Tree:
 
     def trim(self, nodes: Iterable[int]) -> list[int]:
         """In order, without marks at the ends."""
-        found = sorted(nodes)
-        while found and self._is_mark(found[0], "\"“'‘$£("):
-            found.pop(0)
-        while found and self._is_mark(found[-1], "\"”'’)%"):
-            found.pop()
-        return found
+        kept = sorted(nodes)
+        while kept and self._is_mark(kept[0], "\"“'‘$£("):
+            kept.pop(0)
+        while kept and self._is_mark(kept[-1], "\"”'’)%"):
+            kept.pop()
+        return kept
 
     def _is_mark(self, index: int, kept: str) -> bool:
         return self.labels[index] == "punct" and self.words[index] not in kept
@@ -192,8 +192,8 @@ class Tree:
         return True
 
     def subject(self, verb: int) -> int | None:
-        found = self.of(verb, "nsubj", "nsubjpass", "csubj", "csubjpass", "expl")
-        return found[0] if found else None
+        subjects = self.of(verb, "nsubj", "nsubjpass", "csubj", "csubjpass", "expl")
+        return subjects[0] if subjects else None
 
     def is_year_or_month(self, index: int) -> bool:
         return self.lower[index] in words_of("months") or bool(_YEAR.fullmatch(self.words[index]))

@@ -55,9 +55,7 @@ def run(config: RunConfig, as_csv: bool, quiet: bool, as_json: bool) -> int:
     from claimscore.console.estimate import print_preflight
     from claimscore.console.progress import progress_display
     from claimscore.pipeline.run import run as run_pipeline
-    from claimscore.text import import_nltk_alone
 
-    import_nltk_alone()
     silent = quiet or as_json
     unread = config.llm.family == "builtin" and bool(config.prompts)
     with progress_display(silent) as show:
@@ -108,9 +106,7 @@ def score(
     from claimscore.console.estimate import print_preflight
     from claimscore.console.progress import progress_display
     from claimscore.pipeline.run import score as score_pipeline
-    from claimscore.text import import_nltk_alone
 
-    import_nltk_alone()
     silent = quiet or as_json
     with progress_display(silent) as show:
         result = score_pipeline(
@@ -165,9 +161,7 @@ def estimate(ctx: click.Context, config: RunConfig, as_json: bool) -> None:
     """
     from claimscore.console.estimate import print_estimate
     from claimscore.pipeline.estimate import estimate_run
-    from claimscore.text import import_nltk_alone
 
-    import_nltk_alone()
     out = config.out if is_given(ctx, "out") else None
     found = estimate_run(config, out=out, stdin=sys.stdin.buffer).to_json()
     print(json.dumps({"input": config.input, **found})) if as_json else print_estimate(found)

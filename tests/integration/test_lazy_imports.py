@@ -10,11 +10,6 @@ import pytest
 HEAVY = {"torch", "openai", "transformers", "polars", "nltk", "numpy", "obstore", "ray"}
 MORE = {"rich", "pydantic", "anyio"}
 METRICS = "from claimscore.metrics import METRICS, load_metric; [*map(load_metric, METRICS)]"
-NLTK = (
-    "import sys; from claimscore.text import import_nltk_alone, split_sentences;"
-    "import_nltk_alone(); assert len(split_sentences('It rains. We stay.')) == 2;"
-    "assert not {'scipy', 'sklearn'} & sys.modules.keys(); import scipy"
-)
 PRICE = (
     "from claimscore.pipeline.llm.budget.pricing import find_price;"
     "from claimscore.config import LLMConfig; find_price(LLMConfig())"
@@ -34,7 +29,6 @@ PRICE = (
         (["-c", METRICS], {"nltk", "regex", "torch", "openai"}),
         (["-c", PRICE], {"genai_prices"}),
         (["-c", "import claimscore.pipeline.llm.providers.openai"], {"openai"}),
-        (["-c", NLTK], {"scipy.special", "sklearn.base"}),
     ],
     ids=[
         "import",
@@ -42,9 +36,8 @@ PRICE = (
         "help of map",
         "help of a group",
         "metrics",
-        "price of the rules",
+        "price of builtin",
         "OpenAI's API",
-        "nltk",
     ],
 )
 def test_nothing_heavy_is_imported(arguments: list[str], heavy: set[str]) -> None:
