@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from claimscore.commands.options import (
     EXIT_GATE,
     EXIT_OK,
     NEW_FILE,
-    SettingsSource,
     command,
     output_options,
     own_option,
     typed_command,
 )
-from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:
     from claimscore.evaluation.compare.comparison import CompareConfig
-    from claimscore.pipeline.encoders.protocols import Embedder
 
 
-@command(
-    config="claimscore.evaluation.compare.comparison:CompareConfig",
-    encoders=SettingsSource(EncoderConfig, only=("device", "offline")),
-)
-@own_option(
-    "--embedder",
-    metavar="MODEL",
-    panel="Models",
-    help="Sentence encoder that finds reworded claims; default: letters do.",
-)
+@command(config="claimscore.evaluation.compare.comparison:CompareConfig")
 @own_option(
     "--fail-if",
     "fail_if",
@@ -55,8 +42,6 @@ if TYPE_CHECKING:
 @output_options
 def compare(
     config: CompareConfig,
-    encoders: EncoderConfig,
-    embedder: str | None,
     fail_if: tuple[str, ...],
     html_file: Path | None,
     differences: Path | None,
@@ -65,16 +50,14 @@ def compare(
 ) -> int:
     """Compare runs that share ids; the first is the baseline.
 
-    For every metric: the mean difference with its paired interval, tests and effect size. Then the
-    records that moved most, with claims that appeared, vanished or changed and NLI labels that
-    flipped.
+    For every metric: a verdict and the mean difference with its paired interval. Then the records
+    that moved most, with claims that are new, gone or reworded.
 
     \b
     claimscore compare runs/v1 runs/v2
     claimscore compare runs/v1 runs/v2 --by system --html compare.html
     claimscore compare runs/v1 runs/v2 --fail-if 'caspr > +2'
     """
-    from claimscore.console.progress import counts_display
     from claimscore.evaluation.compare.comparison import compare
     from claimscore.evaluation.compare.comparison_json import (
         check_differences_path,
@@ -90,10 +73,7 @@ def compare(
     if differences and html_file and differences.absolute() == html_file.absolute():
         raise ConfigError(f"{html_file.name}: two outputs would be written to this one file")
     silent = quiet or as_json
-    model = None
-    if embedder is not None:
-        model = _embedder(dataclasses.replace(encoders, embedder=embedder))
-    found = compare(config, model, counts_display(silent, "texts encoded"))
+    found = compare(config)
     judged = list(gates(found, conditions))
     if differences is not None:
         write_differences(found, differences)
@@ -113,16 +93,3 @@ def compare(
     for gate in judged if not silent else failed:
         print(f"gate: {gate}", file=sys.stderr if silent else sys.stdout)
     return EXIT_GATE if failed else EXIT_OK
-
-
-def _embedder(config: EncoderConfig) -> Embedder:
-    """The sentence encoder; what it said in runs is taken from the store."""
-    from claimscore.pipeline.encoders import load_model
-    from claimscore.pipeline.encoders.results import open_store
-
-    def tell(notice: str) -> None:
-        print(f"claimscore: {notice}", file=sys.stderr)
-
-    model: Any = open_store(None, on_notice=tell).around(load_model("embedder", config))
-    found: Embedder = model  # the role says what it is
-    return found

@@ -1,7 +1,7 @@
-"""Paired comparison of two lists of scores: difference of the means, tests, effect sizes.
+"""Paired comparison of two lists of scores: the difference of the means, and what shows it.
 
-Tests and distributions are scipy's. scipy has neither the expanded percentile interval nor Holm's
-correction (`scipy.stats.false_discovery_control` bounds another error).
+Distributions are scipy's. scipy has neither the expanded percentile interval nor Holm's correction
+(`scipy.stats.false_discovery_control` bounds another error).
 """
 
 from __future__ import annotations
@@ -50,11 +50,8 @@ class DifferenceInterval(NamedTuple):
 class Difference:
     """`b` minus `a` over `n` records; what cannot be computed is None, `reason` says why.
 
-    `higher`, `same`, `lower` count the records. `p_sign` and `p_wilcoxon` are of the records that
-    changed. `d_z` is the mean difference by the standard deviation of the differences,
-    `rank_biserial` the share of ranks in favour of `b` minus those in favour of `a`,
-    `least_detectable` the difference that so many records show at least, `deviation` the standard
-    deviation of the differences.
+    `higher`, `same`, `lower` count the records; `least_detectable` is the difference that so many
+    records show at least, `deviation` the standard deviation of the differences.
     """
 
     n: int
@@ -63,14 +60,10 @@ class Difference:
     mean: float | None = None
     low: float | None = None
     high: float | None = None
-    p_bootstrap: float | None = None
+    p_value: float | None = None
     higher: int = 0
     same: int = 0
     lower: int = 0
-    p_sign: float | None = None
-    p_wilcoxon: float | None = None
-    d_z: float | None = None
-    rank_biserial: float | None = None
     reason: str | None = None
     least_detectable: float | None = None
     deviation: float | None = None
@@ -116,14 +109,10 @@ def paired_difference(a: Array, b: Array, *, samples: int, seed: int) -> Differe
         mean=float(d.mean()),
         low=interval.low if interval else None,
         high=interval.high if interval else None,
-        p_bootstrap=interval.p_value if interval and changed.size else None,
+        p_value=interval.p_value if interval and changed.size else None,
         higher=higher,
         same=d.size - changed.size,
         lower=lower,
-        p_sign=sign_test(higher, lower),
-        p_wilcoxon=wilcoxon(changed),
-        d_z=cohens_d_z(d) if changed.size else None,
-        rank_biserial=rank_biserial(changed),
         reason=reason,
         least_detectable=least_detectable(float(d.std(ddof=1)), d.size) if interval else None,
         deviation=float(d.std(ddof=1)) if interval else None,
@@ -244,50 +233,6 @@ def repeatability(d: Array) -> Repeatability:
     deviation = math.sqrt(float(np.square(d).mean()) / 2)
     quantile = float(stats.norm.ppf((1 + LEVEL) / 2))
     return Repeatability(d.size, deviation, quantile * math.sqrt(2) * deviation)
-
-
-def sign_test(higher: int, lower: int) -> float | None:
-    """Exact two-sided p-value of as many records going up as down; ties are left out before.
-
-    The binomial test with probability one half; None where nothing changed.
-    """
-    if not higher + lower:
-        return None
-    return float(stats.binomtest(higher, higher + lower).pvalue)
-
-
-def wilcoxon(changed: Array) -> float | None:
-    """Two-sided p-value of Wilcoxon's signed-rank test (1945) of differences that are not zero.
-
-    Exact for small samples without ties among the ranks, else the normal approximation, as
-    `scipy.stats.wilcoxon` chooses; None where nothing changed.
-    """
-    if not changed.size:
-        return None
-    return float(stats.wilcoxon(np.round(changed, 9), method="auto").pvalue)
-
-
-def cohens_d_z(d: Array) -> float | None:
-    """Mean difference over the differences' standard deviation (ddof 1); None where that is 0.
-
-    Cohen 1988, Statistical Power Analysis, section 2.3.5: d_z.
-    """
-    if d.size < 2:
-        return None
-    deviation = float(d.std(ddof=1))
-    return float(d.mean()) / deviation if deviation > 1e-8 else None
-
-
-def rank_biserial(changed: Array) -> float | None:
-    """Matched-pairs rank-biserial correlation of differences that are not zero, −1 to 1.
-
-    The sum of the ranks of the positive ones minus that of the negative ones, over the sum of all
-    (Kerby 2014, The simple difference formula).
-    """
-    if not changed.size:
-        return None
-    ranks = stats.rankdata(np.abs(np.round(changed, 9)))
-    return float((np.sign(changed) * ranks).sum() / ranks.sum())
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

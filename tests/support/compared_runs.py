@@ -1,4 +1,4 @@
-"""Small run directories with claims, facts and NLI labels, made from plain lists."""
+"""Small run directories with claims and facts, made from plain lists."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ import polars as pl
 
 from claimscore import tables
 from claimscore.evaluation.compare.comparison import CompareConfig, Comparison, compare
-from claimscore.pipeline.encoders.protocols import NLI_LABELS as LABELS
 from claimscore.runs import RunDirectory
 
 Values = Mapping[str, Sequence[float | None]]
 
 #: Record, side -> claims; a claim's sentence is its place.
 Claims = Mapping[tuple[str, str], Sequence[str]]
-
-#: Record, premise side and index, hypothesis side and index -> label.
-Labels = Mapping[tuple[str, str, int, str, int], str]
 
 
 def claim_rows(claims: Claims) -> list[dict[str, Any]]:
@@ -35,15 +31,6 @@ def fact_rows(facts: Mapping[tuple[str, str], Sequence[tuple[str, str]]]) -> lis
         {"id": record, "side": side, "index": place, "subject": subject, "description": said}
         for (record, side), pairs in facts.items()
         for place, (subject, said) in enumerate(pairs)
-    ]
-
-
-def nli_rows(labels: Labels) -> list[dict[str, Any]]:
-    names = ("id", "premise_side", "premise_index", "hypothesis_side", "hypothesis_index")
-    return [
-        dict(zip(names, place, strict=True))
-        | {name: 0.8 if name == label else 0.1 for name in LABELS}
-        for place, label in labels.items()
     ]
 
 
@@ -69,7 +56,6 @@ def write_run(
     *,
     claims: Claims | None = None,
     facts: Mapping[tuple[str, str], Sequence[tuple[str, str]]] | None = None,
-    labels: Labels | None = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
     settings: Mapping[str, Any] | None = None,
     signature: str = "v1",
@@ -83,8 +69,6 @@ def write_run(
             run.write_parts(0, "decompose", {"claims": tables.CLAIMS.frame(claim_rows(claims))})
         if facts:
             run.write_parts(0, "facts", {"facts": tables.FACTS.frame(fact_rows(facts))})
-        if labels:
-            run.write_parts(0, "nli", {"nli": tables.NLI.frame(nli_rows(labels))})
         if values is not None:
             run.write_scores([tables.SCORES.frame(score_rows(ids, values, signature))])
     return path

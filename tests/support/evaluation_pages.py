@@ -38,7 +38,6 @@ def hostile_runs(folder: Path, word: str) -> list[Path]:
     """Two runs in which every text that others could choose has `word` in it."""
     ids = [f"{word} {number}" for number in range(6)]
     first = ids[0]
-    labels = {(first, "a", 0, "b", 0): E, (first, "b", 0, "a", 0): N}
     return [
         write_run(
             folder / f"run{place}",
@@ -52,7 +51,6 @@ def hostile_runs(folder: Path, word: str) -> list[Path]:
                 (first, "b"): [f"{word} both"],
             },
             facts={(first, "summary"): [(word, f"{word} {place}")]},
-            labels=labels if place == 1 else labels | {(first, "a", 0, "b", 0): C},
             columns={"group": [word] * 6, f"c {word}": [f"{word} {place}"] * 6},
             settings={"additive": {"llm": {"model": f"{word} {place}".replace("\0", "")}}},
             signature=f"{word}|x:{word}{place}",

@@ -82,8 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation_page": BASE | {"report", "evaluation"},
     "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
-    "evaluation.compare": BASE
-    | {"text", "blocks", "evaluation", "metrics", "stats", "runs", "pipeline.encoders"},
+    "evaluation.compare": BASE | {"text", "evaluation", "stats", "runs"},
     "evaluation.support_benchmark": BASE  # it asks verifiers itself
     | {"text", "evaluation", "functions", "metrics", "stats", "records"},
     "training": BASE | {"text", "metrics", "records", "pipeline.encoders", "pipeline.passes"},

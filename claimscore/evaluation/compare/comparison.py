@@ -5,31 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from claimscore.config import check_least, path_or_address
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.compare.claim_matching import (
-    BATCH,
-    UNIT_TABLES,
-    Agreement,
-    EmbeddingSimilarity,
-    Similarity,
-    TrigramSimilarity,
-    agreements,
-    identical,
-    match_units,
-    read_units,
-)
-from claimscore.evaluation.compare.nli_cells import (
-    LabelAgreement,
-    RecordCells,
-    compared_cells,
-    label_agreement,
-)
+from claimscore.evaluation.compare.claim_changes import UnitChange, change_counts, unit_changes
 from claimscore.evaluation.compare.run_differences import (
     DataDifference,
     MetricDifference,
@@ -48,7 +31,6 @@ from claimscore.evaluation.compared_run import ComparedRun, groups, open_run
 from claimscore.evaluation.label_items import corrected_differences
 from claimscore.evaluation.ratings_table import finite_number
 from claimscore.option import argument, option
-from claimscore.pipeline.encoders.protocols import Embedder
 from claimscore.runs import retry_if_compacted
 from claimscore.stats.bootstrap import MIN_VALUES
 from claimscore.stats.paired import (
@@ -64,8 +46,6 @@ from claimscore.stats.prediction_powered import CorrectedMean
 NAMED_IDS = 5
 
 RUN_LABELS = string.ascii_uppercase
-
-OnTexts = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,10 +77,6 @@ class CompareConfig:
     top: int = option(5, help="Number of records to show of each metric.")
     samples: int = option(10_000, help="Number of bootstrap samples.")
     seed: int = option(0, help="Seed of the bootstrap.")
-    threshold: float | None = option(
-        None,
-        help="Least similarity of reworded claims; default: 0.5, and 0.75 with --embedder.",
-    )
 
     def __post_init__(self) -> None:
         if len(self.runs) < 2:
@@ -110,8 +86,6 @@ class CompareConfig:
         check_least(self, samples=1, seed=0, top=0)
         for metric in self.wanted:
             self.wanted_difference(metric)
-        if self.threshold is not None and not 0 < self.threshold <= 1:
-            raise ConfigError(f"--threshold must be above 0 and at most 1, not {self.threshold}")
 
     def wanted_difference(self, metric: str) -> float | None:
         """The difference of a metric that is to be shown; None where none was named."""
@@ -134,24 +108,22 @@ class MissingIds(NamedTuple):
 
 
 class RecordDetail(NamedTuple):
-    """A record that moved: by which metrics, and the texts, claims and labels behind it.
-
-    `texts` are the columns of the record that differ, as text. `units` has rows of
-    `claim_matching.MATCH_SCHEMA` a table (claims, facts).
-    """
+    """A record that moved: by which metrics, the columns of it that differ, and its claims and
+    facts that are not the same in both runs."""
 
     id: str
     moves: tuple[Move, ...]
     texts: tuple[str, ...]
-    units: Mapping[str, pl.DataFrame]
-    cells: tuple[RecordCells, ...]
+    changes: tuple[UnitChange, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class RunComparison:
     """One run against the baseline: `b` and `a`.
 
-    `by_labels` has the differences corrected by labels of people, where both runs have them.
+    `changes` counts the claims and facts of all shared records by table and side, and by
+    `claim_changes.KINDS`; `by_labels` has the differences corrected by labels of people, where both
+    runs have them.
     """
 
     a: ComparedRun
@@ -167,8 +139,7 @@ class RunComparison:
     groups: tuple[MetricDifference, ...]
     moves: tuple[Move, ...]
     records: tuple[RecordDetail, ...]
-    agreement: tuple[Agreement, ...]
-    labels: tuple[LabelAgreement, ...]
+    changes: Mapping[tuple[str, str], Mapping[str, int]]
     paired: tuple[PairedScores, ...]
     by_labels: Mapping[str, CorrectedMean]
 
@@ -182,14 +153,12 @@ class Noise(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All runs against the first; `similarity` says how reworded claims are found, `noise` of each
-    metric how much the baseline moved when it was answered again."""
+    """All runs against the first; `noise` says of each metric how much the baseline moved when it
+    was answered again."""
 
     config: CompareConfig
     sources: tuple[ComparedRun, ...]
     runs: tuple[RunComparison, ...]
-    similarity: str
-    threshold: float
     noise: Mapping[str, Noise]
 
     @property
@@ -204,23 +173,16 @@ class Comparison:
 
 
 def _n_tested(rows: Iterator[MetricDifference]) -> int:
-    return sum(row.difference.p_bootstrap is not None for row in rows)
+    return sum(row.difference.p_value is not None for row in rows)
 
 
 @retry_if_compacted
-def compare(
-    config: CompareConfig, embedder: Embedder | None = None, on_texts: OnTexts | None = None
-) -> Comparison:
+def compare(config: CompareConfig) -> Comparison:
     """Compare every run with the first.
 
-    `embedder` finds reworded claims by the cosine of their vectors, else their letters do;
-    `on_texts` hears how many of how many texts it has done. `ConfigError` where a run cannot be
-    read or has not what was asked for, `InputError` where two runs share no id.
+    `ConfigError` where a run cannot be read or has not what was asked for, `InputError` where two
+    runs share no id.
     """
-    given = {} if config.threshold is None else {"threshold": config.threshold}
-    similarity: Similarity = TrigramSimilarity(**given)
-    if embedder is not None:
-        similarity = EmbeddingSimilarity(embedder, **given, on_texts=on_texts)
     paths = map(path_or_address, config.runs)
     sources = [open_run(label, path) for label, path in zip(RUN_LABELS, paths, strict=False)]
     for metric, source in itertools.product(config.metrics, sources):
@@ -234,9 +196,8 @@ def compare(
             f"{', '.join(sorted(shared)) or 'none'}"
         )
     noise = _noise(config, sources[0]) if config.noise is not None else {}
-    parts = [_compare(config, sources[0], other, similarity) for other in sources[1:]]
-    runs = tuple(_corrected(parts))
-    return Comparison(config, tuple(sources), runs, similarity.name, similarity.threshold, noise)
+    parts = [_compare(config, sources[0], other) for other in sources[1:]]
+    return Comparison(config, tuple(sources), tuple(_corrected(parts)), noise)
 
 
 def _noise(config: CompareConfig, baseline: ComparedRun) -> dict[str, Noise]:
@@ -282,9 +243,7 @@ def _corrected(parts: Sequence[RunComparison]) -> Iterator[RunComparison]:
         )
 
 
-def _compare(
-    config: CompareConfig, a: ComparedRun, b: ComparedRun, similarity: Similarity
-) -> RunComparison:
+def _compare(config: CompareConfig, a: ComparedRun, b: ComparedRun) -> RunComparison:
     ids = a.ids.filter(a.ids.is_in(b.ids.implode()))
     if ids.is_empty():
         raise InputError(
@@ -314,11 +273,8 @@ def _compare(
         only_metrics_b=tuple(metric for metric in b.metrics if metric not in a.metrics),
         groups=tuple(of_groups),
         moves=tuple(itertools.chain.from_iterable(moves)),
-        records=tuple(_details(a, b, moves, data, similarity)),
-        agreement=tuple(
-            row for table in UNIT_TABLES for row in agreements(a, b, table, ids, similarity)
-        ),
-        labels=tuple(_label_agreements(a, b, ids, data)),
+        records=tuple(_details(a, b, moves, data)),
+        changes=change_counts(a, b, ids),
         paired=tuple(paired),
         by_labels=corrected_differences(a, b, chosen, config.samples, config.seed),
     )
@@ -339,37 +295,24 @@ def _details(
     b: ComparedRun,
     moves: Sequence[Sequence[Move]],
     data: Sequence[DataDifference],
-    similarity: Similarity,
 ) -> Iterator[RecordDetail]:
     """The records of all metrics: those that moved most of each first, then the second of each."""
-    ranked = itertools.chain.from_iterable(itertools.zip_longest(*moves))
-    by_id: dict[str, list[Move]] = {move.id: [] for move in ranked if move}
-    for move in itertools.chain.from_iterable(moves):
-        by_id[move.id].append(move)
+    by_id: dict[str, list[Move]] = {}
+    for move in filter(None, itertools.chain(*itertools.zip_longest(*moves))):
+        by_id.setdefault(move.id, []).append(move)
     ids = pl.Series("id", list(by_id), dtype=pl.String)
     if ids.is_empty():
         return
-    units = {table: [read_units(run, table, ids) for run in (a, b)] for table in UNIT_TABLES}
-    matches = {
-        table: match_units(one.drop("sentence"), other.drop("sentence"), similarity)
-        for table, (one, other) in units.items()
-    }
-    records = [_records(run, ids) for run in (a, b)]
-    cells = compared_cells(a, b, ids, units["claims"], matches["claims"], records)
-    differing = [column.column for column in data if column.n_differ]
-    for record, of_record in by_id.items():
-        one, other = (rows.get(record, {}) for rows in records)
-        yield RecordDetail(
-            record,
-            tuple(of_record),
-            tuple(column for column in differing if one.get(column) != other.get(column)),
-            {
-                table: rows.filter(pl.col("id") == record)
-                for table, rows in matches.items()
-                if len(rows)
-            },
-            tuple(cells.get(record, ())),
-        )
+    changes: dict[str, list[UnitChange]] = {}
+    for unit in unit_changes(a, b, ids):
+        if unit.change.kind != "same":
+            changes.setdefault(unit.id, []).append(unit)
+    of_a, of_b = (_records(run, ids) for run in (a, b))
+    for id, of_record in by_id.items():
+        one, other = of_a.get(id, {}), of_b.get(id, {})
+        texts = [row.column for row in data if row.n_differ]
+        differing = tuple(name for name in texts if one.get(name) != other.get(name))
+        yield RecordDetail(id, tuple(of_record), differing, tuple(changes.get(id, ())))
 
 
 def _records(run: ComparedRun, ids: pl.Series) -> dict[str, dict[str, Any]]:
@@ -378,30 +321,3 @@ def _records(run: ComparedRun, ids: pl.Series) -> dict[str, dict[str, Any]]:
         return {}
     found = rows.filter(pl.col("id").is_in(ids.implode())).collect()
     return {row["id"]: row for row in found.iter_rows(named=True)}
-
-
-def _label_agreements(
-    a: ComparedRun, b: ComparedRun, ids: pl.Series, data: Sequence[DataDifference]
-) -> Iterator[LabelAgreement]:
-    """Over the records with the same claims; for blocks of texts, if the texts are the same."""
-    same: dict[str, pl.Series] = {"nli": _same_claims(a, b, ids)}
-    if not data:
-        same["block_nli"] = ids
-    for table, records in same.items():
-        found = label_agreement(a, b, table, records)
-        if found is not None and found.cells:
-            yield found
-
-
-def _same_claims(a: ComparedRun, b: ComparedRun, ids: pl.Series) -> pl.Series:
-    """The records of which both runs have the same claims on every side."""
-    if a.table("nli") is None or b.table("nli") is None:
-        return ids.clear()
-    parts = [ids.clear()]
-    for start in range(0, ids.len(), BATCH):
-        some = ids.slice(start, BATCH)
-        units = [read_units(run, "claims", some) for run in (a, b)]
-        sides = pl.concat([one.select("id", "side") for one in units]).unique()
-        unequal = sides.join(identical(*units), on=["id", "side"], how="anti")["id"]
-        parts.append(some.filter(~some.is_in(unequal.implode())))
-    return pl.concat(parts)

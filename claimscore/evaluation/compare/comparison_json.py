@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from claimscore import __version__
 from claimscore.atomic import write_bytes, write_text
 from claimscore.csv_text import csv_text
 from claimscore.errors import ConfigError
-from claimscore.evaluation.compare.claim_matching import Agreement
+from claimscore.evaluation.compare.claim_changes import KINDS
 from claimscore.evaluation.compare.comparison import (
     Comparison,
     MissingIds,
@@ -22,12 +22,6 @@ from claimscore.evaluation.compare.comparison import (
 )
 from claimscore.evaluation.compare.comparison_tables import verdict_lines
 from claimscore.evaluation.compare.gate import Gate
-from claimscore.evaluation.compare.nli_cells import (
-    CellTexts,
-    JudgedLabel,
-    LabelAgreement,
-    RecordCells,
-)
 from claimscore.evaluation.compare.run_differences import MetricDifference
 from claimscore.evaluation.compared_run import ComparedRun
 from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL
@@ -62,8 +56,6 @@ def to_json(found: Comparison, gates: Sequence[Gate] = ()) -> JSON:
             "alpha": ALPHA,
             "corrected_p_values": found.family,
             "corrected_p_values_of_groups": found.group_family,
-            "similarity": found.similarity,
-            "threshold": found.threshold,
             "by": config.by,
             "top": config.top,
             "noise": config.noise,
@@ -105,8 +97,10 @@ def _run(run: RunComparison) -> JSON:
         "differences": [_difference(row) for row in run.metrics],
         "groups": [{"group": row.group, **_difference(row)} for row in run.groups],
         "moved": [_record(record) for record in run.records],
-        "agreement": [_agreement(row) for row in run.agreement],
-        "labels": [_labels(row) for row in run.labels],
+        "claims": [
+            {"table": table, "side": side} | {kind: counts[kind] for kind in KINDS}
+            for (table, side), counts in run.changes.items()
+        ],
         "by_labels": {name: _by_labels(one) for name, one in run.by_labels.items()},
     }
 
@@ -135,11 +129,9 @@ def _difference(row: MetricDifference) -> JSON:
         "mean": found.mean_b,
         "difference": found.mean,
         **_attributes(found, "low", "high", "higher", "same", "lower"),
-        **_attributes(found, "p_bootstrap", "p_sign", "p_wilcoxon"),
-        "p_bootstrap_holm": row.holm_bootstrap,
-        "p_sign_holm": row.holm_sign,
-        "p_wilcoxon_holm": row.holm_wilcoxon,
-        **_attributes(found, "d_z", "rank_biserial", "least_detectable", "deviation"),
+        "p": found.p_value,
+        "p_holm": row.holm,
+        **_attributes(found, "least_detectable", "deviation"),
         "records_needed": found.records_needed(),
         "verdict": row.verdict,
         "reason": found.reason,
@@ -153,74 +145,20 @@ def _difference(row: MetricDifference) -> JSON:
     }
 
 
-def _agreement(row: Agreement) -> JSON:
-    return {
-        **_attributes(row, "table", "side", "records"),
-        "only_in_baseline": row.records_a,
-        "only_in_run": row.records_b,
-        "identical_records": row.identical,
-        "other_records": list(row.others),
-        "baseline_units": row.units_a,
-        "units": row.units_b,
-        "baseline_per_sentence": row.per_sentence_a,
-        "per_sentence": row.per_sentence_b,
-        **_attributes(row, "same", "normalised", "changed", "vanished", "appeared"),
-        **_attributes(row, "share_same", "share_matched"),
-    }
-
-
-def _labels(row: LabelAgreement) -> JSON:
-    counts = [{"baseline": one, "run": other, "cells": n} for (one, other), n in row.counts.items()]
-    names = ("table", "records", "cells", "flipped", "share_same")
-    return {**_attributes(row, *names), "counts": counts}
-
-
 def _record(record: RecordDetail) -> JSON:
-    moves = (
-        {"metric": move.metric, "baseline": move.a, "run": move.b, "difference": move.difference}
-        for move in record.moves
-    )
-    units = {table: rows.to_dicts() for table, rows in record.units.items()}
     return {
         "id": record.id,
-        "moves": list(moves),
-        "texts_differ": list(record.texts),
-        "units": {
-            table: [_unit(row) for row in rows if row["kind"] != "same"]
-            for table, rows in units.items()
-        },
-        "same_units": {
-            table: sum(row["kind"] == "same" for row in rows) for table, rows in units.items()
-        },
-        "cells": [_cells(cells) for cells in record.cells],
-    }
-
-
-def _unit(row: Mapping[str, Any]) -> JSON:
-    both = {"baseline": row["a"], "run": row["b"]}
-    return {"side": row["side"], "kind": row["kind"], **both, "similarity": row["similarity"]}
-
-
-def _cells(cells: RecordCells) -> JSON:
-    return {
-        "table": cells.table,
-        "shared": cells.shared,
-        "flipped": [
-            {
-                "reworded": flip.reworded,
-                "baseline": _cell(flip.cell, flip.a),
-                "run": _cell(flip.cell_b, flip.b),
-            }
-            for flip in cells.flips
+        "moves": [
+            {"metric": one.metric, "baseline": one.a, "run": one.b, "difference": one.difference}
+            for one in record.moves
         ],
-        "only_in_baseline": dict(cells.only_a),
-        "only_in_run": dict(cells.only_b),
+        "texts_differ": list(record.texts),
+        "claims": [
+            {"table": unit.table, "side": unit.side, "kind": unit.change.kind}
+            | {"baseline": unit.change.a, "run": unit.change.b}
+            for unit in record.changes
+        ],
     }
-
-
-def _cell(cell: CellTexts, judged: JudgedLabel) -> JSON:
-    probabilities = [round(p, 6) for p in judged.probabilities]
-    return {**cell._asdict(), "label": judged.label, "probabilities": probabilities}
 
 
 def difference_rows(found: Comparison) -> pl.DataFrame:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 
-from claimscore.evaluation.compare.claim_matching import Agreement
+from claimscore.evaluation.compare.claim_changes import KINDS, LEAST_ALIKE, UNIT_TABLES
 from claimscore.evaluation.compare.comparison import Comparison, RunComparison
-from claimscore.evaluation.compare.nli_cells import LabelAgreement
 from claimscore.evaluation.compare.run_differences import MetricDifference, Move
 from claimscore.evaluation.result import Mark, Section, signature
-from claimscore.pipeline.encoders.protocols import NLI_LABELS
 from claimscore.stats.bootstrap import MOST_RESAMPLED
 from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL, POWER, least_detectable
 
 #: So many records are named in a line; JSON has more.
 MOST_NAMED = 10
-
-#: How a claim of one run stands to those of the other -> what people read.
-_KINDS = {
-    "vanished": "gone",
-    "appeared": "new",
-    "changed": "reworded",
-    "normalised": "in other case or punctuation",
-}
 
 _VERDICTS = {
     "higher": "higher",
@@ -37,20 +26,19 @@ _VERDICTS = {
 
 def sections_of(found: Comparison) -> Iterator[Section]:
     """All tables of a comparison that have something to show, and the words about them."""
-    yield _sources(found)
     for run in found.runs:
         yield Section(
             f"{run.b.label} against {run.a.label}", notes=tuple(verdict_lines(found, run))
         )
+    yield _sources(found)
     for run in found.runs:
         yield _settings(run)
         yield _means(run)
         later = (
             _by_labels(run),
-            _tests(run),
+            _counts(run),
             _groups(run, found.config.by or ""),
-            _agreement(run),
-            _labels(run),
+            _changes(run),
             _moves(found, run),
             _units(run),
         )
@@ -68,8 +56,6 @@ def signature_of(found: Comparison) -> str:
         "metrics": config.metrics or "all",
         "by": config.by,
         "noise": config.noise,
-        "similarity": found.similarity,
-        "threshold": found.threshold,
         "samples": config.samples,
         "seed": config.seed,
     }
@@ -203,7 +189,7 @@ def _means_row(row: MetricDifference, *first: str) -> tuple[str, ...]:
         number(found.mean_a, places),
         number(found.mean_b, places),
         difference,
-        p_value(row.holm_bootstrap),
+        p_value(row.holm),
         _VERDICTS[row.verdict] if found.n else found.reason or "",
     )
 
@@ -224,40 +210,26 @@ def _by_labels(run: RunComparison) -> Section:
     return Section(title, header, rows, ("the corrected difference has no bias of the judge",))
 
 
-def _tests(run: RunComparison) -> Section:
-    """Records up and down, the tests of ranks and signs, effect sizes."""
+def _counts(run: RunComparison) -> Section:
+    """Records up and down, and the least difference that so many show."""
     rows = [
         (
             row.metric,
-            *(f"{n:,}" for n in (found.higher, found.same, found.lower)),
-            _both(found.p_sign, row.holm_sign),
-            _both(found.p_wilcoxon, row.holm_wilcoxon),
-            signed(found.d_z, 2),
-            signed(found.rank_biserial, 2),
-            number(found.least_detectable, digits(found.mean_a, found.mean_b)),
+            *(f"{n:,}" for n in (one.higher, one.same, one.lower)),
+            number(one.least_detectable, digits(one.mean_a, one.mean_b)),
         )
         for row in run.metrics
-        for found in [row.difference]
+        for one in [row.difference]
     ]
-    header = (
-        *("metric", "higher", "same", "lower", "sign test", "Wilcoxon", "d_z", "rank-biserial"),
-        "least shown",
-    )
-    title = f"Records that moved, {run.b.label} − {run.a.label}"
     return Section(
-        title,
-        header,
+        f"Records that moved, {run.b.label} − {run.a.label}",
+        ("metric", "higher", "same", "lower", "least shown"),
         rows,
         (
-            "p-values are two-sided, then corrected by Holm in brackets",
             f"least shown: the mean difference that so many records show in {100 * POWER:.0f} % of "
             "cases; half of it takes about four times as many",
         ),
     )
-
-
-def _both(p: float | None, corrected: float | None) -> str:
-    return "none" if p is None else f"{p_value(p)} [{p_value(corrected)}]"
 
 
 def _groups(run: RunComparison, by: str) -> Section:
@@ -271,80 +243,14 @@ def _groups(run: RunComparison, by: str) -> Section:
     return Section(f"{b} − {a} by {by}", header, rows, charts=charts)
 
 
-def _agreement(run: RunComparison) -> Section:
-    """How many claims a sentence, and how many of them the other run has too."""
-    a, b = run.a.label, run.b.label
-    header = (
-        *("table", "side", "records", f"units {a} → {b}", "a sentence", "same words"),
-        *("with reworded", "reworded", "vanished", "appeared", "identical records"),
-    )
-    return Section(
-        f"Agreement of claims: {a} and {b}",
-        header,
-        [_agreement_row(row) for row in run.agreement],
-        tuple(_agreement_notes(run)),
-    )
-
-
-def _agreement_row(row: Agreement) -> tuple[str, ...]:
-    rates = (row.per_sentence_a, row.per_sentence_b)
-    return (
-        row.table,
-        row.side,
-        f"{row.records:,}",
-        f"{row.units_a:,} → {row.units_b:,}",
-        "-" if None in rates else " → ".join(number(rate, 2) for rate in rates),
-        percent(row.share_same),
-        percent(row.share_matched),
-        f"{row.changed + row.normalised:,}",
-        f"{row.vanished:,}",
-        f"{row.appeared:,}",
-        f"{row.identical:,}",
-    )
-
-
-def _agreement_notes(run: RunComparison) -> Iterator[str]:
-    for row in run.agreement:
-        if row.others:
-            more = row.records - row.identical - len(row.others[:MOST_NAMED])
-            names = ", ".join(row.others[:MOST_NAMED]) + (f" and {more:,} more" if more else "")
-            yield f"other {row.table} of side {row.side}: {names}"
-        for label, n in ((run.a.label, row.records_a), (run.b.label, row.records_b)):
-            if n:
-                yield (
-                    f"{row.table} of side {row.side}: {n:,} records have some in {label} only and "
-                    "are left out"
-                )
-
-
-def _labels(run: RunComparison) -> Section:
-    """Cells with the same label, and how labels changed."""
+def _changes(run: RunComparison) -> Section:
+    """How many claims and facts are the same in both, by side."""
     rows = [
-        (
-            row.table,
-            f"{row.records:,}",
-            f"{row.cells:,}",
-            percent(row.share_same),
-            f"{row.flipped:,}",
-            ", ".join(_changes(row)) or "-",
-        )
-        for row in run.labels
+        (table, side, *(f"{counts[kind]:,}" for kind in KINDS))
+        for (table, side), counts in run.changes.items()
     ]
-    a, b = run.a.label, run.b.label
-    header = ("table", "records", "cells", "same label", "flipped", f"from {a} to {b}")
-    return Section(
-        f"NLI labels of the same texts: {a} and {b}",
-        header,
-        rows,
-        ("nli: records with the same claims in both; block_nli: all, as no text differs",),
-    )
-
-
-def _changes(row: LabelAgreement) -> Iterator[str]:
-    for one, other in itertools.permutations(NLI_LABELS, 2):
-        n = row.counts.get((one, other), 0)
-        if n:
-            yield f"{n:,} {one} to {other}"
+    title = f"Claims of all records, {run.a.label} to {run.b.label}"
+    return Section(title, ("table", "side", *KINDS), rows)
 
 
 def _moves(found: Comparison, run: RunComparison) -> Section:
@@ -408,31 +314,22 @@ def _method_notes(found: Comparison) -> Iterator[str]:
             f"p (Holm): of the bootstrap, corrected together for all metrics and runs "
             f"({'; '.join(families)}); higher and lower are said where it is at most {ALPHA:g}"
         )
-    if any(run.agreement for run in found.runs):
+    if any(run.changes for run in found.runs):
         yield (
-            "claims: matched by their words, then without case and punctuation, then as reworded "
-            f"by {found.similarity} of at least {found.threshold:g}"
+            "reworded: the most alike of what is not the same, by letter trigrams (Dice) of at "
+            f"least {LEAST_ALIKE:g}"
         )
 
 
 def _units(run: RunComparison) -> Section:
     """The claims and facts of the records that moved most that are not the same in both."""
-    rows: list[tuple[str, ...]] = []
     shown = run.records[:MOST_NAMED]
-    for record in shown:
-        for table, units in record.units.items():
-            noun = table.removesuffix("s")
-            rows += [
-                (
-                    record.id,
-                    f"{noun} {_KINDS[row['kind']]}",
-                    row["side"],
-                    row["a"] or "",
-                    row["b"] or "",
-                )
-                for row in units.iter_rows(named=True)
-                if row["kind"] in _KINDS
-            ]
+    rows = [
+        (record.id, f"{UNIT_TABLES[unit.table]} {kind}", unit.side, one or "", other or "")
+        for record in shown
+        for unit in record.changes
+        for kind, one, other in [unit.change]
+    ]
     notes = [
         f"{record.id}: texts of the record that differ: {', '.join(record.texts)}"
         for record in shown
@@ -477,7 +374,3 @@ def p_value(p: float | None) -> str:
     if p is None:
         return "none"
     return "<0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.1 else f"{p:.2f}"
-
-
-def percent(share: float | None) -> str:
-    return "none" if share is None else f"{100 * share:.1f} %"

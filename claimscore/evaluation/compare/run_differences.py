@@ -74,16 +74,14 @@ class Nulls(NamedTuple):
 class MetricDifference(NamedTuple):
     """A metric over all shared records, or over a group of them.
 
-    The `holm` values are the p-values corrected for the whole table that the row stands in.
+    `holm` is the p-value corrected for the whole table that the row stands in.
     """
 
     metric: str
     group: str | None
     difference: Difference
     nulls: Nulls
-    holm_bootstrap: float | None = None
-    holm_sign: float | None = None
-    holm_wilcoxon: float | None = None
+    holm: float | None = None
     verdict: Verdict = "too few"
 
 
@@ -264,15 +262,11 @@ def _group_order(name: str | None) -> tuple[int, float, str]:
 
 
 def corrected(rows: Sequence[MetricDifference]) -> list[MetricDifference]:
-    """The rows with their p-values corrected by Holm's method, each test for itself."""
-    found = [row.difference for row in rows]
-    bootstrap = holm([one.p_bootstrap for one in found])
-    sign, ranks = holm([one.p_sign for one in found]), holm([one.p_wilcoxon for one in found])
+    """The rows with their p-values corrected by Holm's method, and the verdicts."""
+    p_values = holm([row.difference.p_value for row in rows])
     return [
-        row._replace(
-            holm_bootstrap=p, holm_sign=q, holm_wilcoxon=r, verdict=verdict(row.difference, p)
-        )
-        for row, p, q, r in zip(rows, bootstrap, sign, ranks, strict=True)
+        row._replace(holm=p, verdict=verdict(row.difference, p))
+        for row, p in zip(rows, p_values, strict=True)
     ]
 
 

@@ -67,16 +67,15 @@ def test_wrong_use_is_one_line_and_exit_2(
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The bundled example, scored with claims by two NLI models, and with sentences."""
+    """The bundled example, scored with claims by two NLI models."""
     folder = tmp_path_factory.mktemp("real")
     models = [save_tiny_nli(folder / f"nli{seed}", seed=seed) for seed in (0, 1)]
     lines = EXAMPLES.read_text(encoding="utf-8").splitlines()[:4]
     records = folder / "records.jsonl"
     records.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    runs = {"claims": (models[0], "claims"), "other nli": (models[1], "claims")}
-    runs["sentences"] = (models[0], "sentences")
-    for name, (model, units) in runs.items():
-        arguments = ["--metrics", "caspr", "--nli", model, "--units", units, "--device", "cpu"]
+    runs = {"claims": models[0], "other nli": models[1]}
+    for name, model in runs.items():
+        arguments = ["--metrics", "caspr", "--nli", model, "--device", "cpu"]
         out = ["run", records, "--out", folder / name, "--quiet", *arguments]
         assert main([*map(str, out)]) == 0
     return {name: folder / name for name in runs}
@@ -85,32 +84,10 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_two_nli_models_over_the_same_claims(cli: Command, real: dict[str, Path]):
     _, printed, _ = cli("compare", real["claims"], real["other nli"], "--json")
     (run,) = json.loads(printed)["runs"]
-    assert [row["share_same"] for row in run["agreement"]] == [1.0, 1.0]
-    (labels,) = run["labels"]
-    assert labels["records"] == run["shared"] == 4
-    assert 0 < labels["flipped"] <= labels["cells"]
+    assert run["shared"] == 4
+    for side in run["claims"]:
+        assert side["same"] > 0 == side["reworded"] == side["gone"] == side["new"]
     assert any(row["name"].startswith("nli.") for row in run["settings"])
     scores = [pl.read_parquet(real[name] / "scores.parquet") for name in ("claims", "other nli")]
     means = [frame["value"].mean() for frame in scores]
     assert run["differences"][0]["difference"] == pytest.approx(means[1] - means[0])
-
-
-def test_blocks_of_texts_by_two_nli_models(cli: Command, real: dict[str, Path], tmp_path: Path):
-    """SummaC's cells are compared by the sentences that they are of."""
-    source = ["The pool is warm and large.", "The staff were rude to us.", "Parking is free here."]
-    summary = "The pool is warm. Parking costs ten dollars a night."
-    records = tmp_path / "records.jsonl"
-    records.write_text(json.dumps({"id": "1", "source": " ".join(source), "summary": summary}))
-    runs = [tmp_path / f"run{seed}" for seed in (0, 1)]
-    for seed, run in enumerate(runs):
-        model = real["claims"].parent / f"nli{seed}"
-        options = ("--metrics", "summac-zs", "--nli", model, "--device", "cpu", "--quiet")
-        assert cli("run", records, "--out", run, *options)[0] == 0
-    (found,) = json.loads(cli("compare", *runs, "--json")[1])["runs"]
-    (labels,) = found["labels"]
-    assert (labels["table"], labels["cells"]) == ("block_nli", 6)
-    (cells,) = found["moved"][0]["cells"]
-    assert (cells["shared"], len(cells["flipped"])) == (6, labels["flipped"])
-    texts = {cell["run"]["premise"] for cell in cells["flipped"]}
-    assert texts
-    assert texts <= set(source)

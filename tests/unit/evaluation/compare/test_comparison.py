@@ -13,12 +13,10 @@ import pytest
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.compare.comparison import CompareConfig, RunComparison
 from claimscore.evaluation.compare.comparison_json import difference_rows, to_json
-from claimscore.pipeline.encoders.protocols import NLI_LABELS as LABELS
 from claimscore.runs import RunDirectory
 from claimscore.tables import SCORES
 from tests.support.compared_runs import compared, score_rows, write_run
 
-E, N, C = LABELS
 IDS = [f"r{number:03d}" for number in range(80)]
 
 
@@ -56,7 +54,7 @@ def test_the_same_numbers_from_files_of_scores(pair: tuple[Path, Path]):
     (of_runs,), (of_files,) = compared(*pair).runs, compared(*files).runs
     assert of_files.metrics == of_runs.metrics
     assert of_files.moves == of_runs.moves
-    assert of_files.agreement == ()
+    assert of_files.changes == {}
     with pytest.raises(ConfigError, match="only run directories"):
         compared(*files, by="system")
 
@@ -84,7 +82,7 @@ def test_several_runs_are_corrected_together(tmp_path: Path, pair: tuple[Path, P
     assert (alone.family, found.family) == (2, 4)
     first = [run.metrics[0] for run in (alone.runs[0], found.runs[0])]
     assert first[0].difference == first[1].difference
-    assert first[1].holm_bootstrap == pytest.approx(2 * (first[0].holm_bootstrap or 0))
+    assert first[1].holm == pytest.approx(2 * (first[0].holm or 0))
 
 
 def test_null_scores_are_counted_with_reasons_and_never_numbers(tmp_path: Path):
@@ -172,17 +170,10 @@ def write_versions(folder: Path) -> tuple[Path, Path]:
     }
     later = claims | {("1", "a"): ["The pool is very warm.", "Breakfast ends early."]}
     del later["3", "a"]
-    labels = {
-        ("1", "a", 0, "b", 0): E,
-        ("1", "a", 1, "b", 0): N,
-        ("2", "a", 0, "b", 0): E,
-        ("2", "b", 0, "a", 0): E,
-    }
-    flipped = labels | {("1", "a", 0, "b", 0): C, ("2", "a", 0, "b", 0): N}
     facts = [("room", "large"), ("pool", "warm")]
     ids, key = ["1", "2", "3"], ("1", "summary")
-    first: Any = {"claims": claims, "labels": labels, "facts": {key: facts}}
-    second: Any = {"claims": later, "labels": flipped, "facts": {key: facts[:1]}}
+    first: Any = {"claims": claims, "facts": {key: facts}}
+    second: Any = {"claims": later, "facts": {key: facts[:1]}}
     return (
         write_run(folder / "v1", ids, {"m": [1, 1, 1]}, **first),
         write_run(folder / "v2", ids, {"m": [5, 1, 2]}, **second),
@@ -194,40 +185,26 @@ def versions(tmp_path: Path) -> RunComparison:
     return compared(*write_versions(tmp_path)).runs[0]
 
 
-def test_claims_and_labels_behind_the_records_that_moved(versions: RunComparison):
-    """Of record 1 a claim was reworded, and its label flipped; the others have cells alone."""
+def test_claims_behind_the_records_that_moved(versions: RunComparison):
+    """Of record 1 a claim was reworded, one is gone and one new; of record 3 its only one is."""
     first, last = versions.records
     assert (first.id, last.id) == ("1", "3")
-    assert first.units["claims"].select("side", "kind", "a", "b").rows() == [
-        ("a", "changed", "The pool is warm.", "The pool is very warm."),
-        ("a", "vanished", "Staff are kind.", None),
-        ("a", "appeared", None, "Breakfast ends early."),
-        ("b", "same", "It is far.", "It is far."),
+    assert [(unit.table, unit.side, *unit.change) for unit in first.changes] == [
+        ("claims", "a", "reworded", "The pool is warm.", "The pool is very warm."),
+        ("claims", "a", "gone", "Staff are kind.", None),
+        ("claims", "a", "new", None, "Breakfast ends early."),
+        ("facts", "summary", "gone", "pool warm", None),
     ]
-    kinds = [("same", "room large"), ("vanished", "pool warm")]
-    assert first.units["facts"].select("kind", "a").rows() == kinds
-    assert last.units["claims"].select("kind").to_series().to_list() == ["vanished"]
-    (cells,) = first.cells
-    (flip,) = cells.flips
-    assert (flip.a.label, flip.b.label, flip.reworded) == (E, C, True)
-    assert flip.cell.premise == "The pool is warm."
-    assert flip.cell_b.premise == "The pool is very warm."
-    assert (cells.shared, cells.only_a, cells.only_b) == (1, {N: 1}, {N: 1})
+    assert [unit.change for unit in last.changes] == [("gone", "Only here.", None)]
 
 
-def test_agreement_of_versions(versions: RunComparison):
-    """By table and side, over the records that have claims in both; labels of record 2 alone."""
-    a, b, facts = versions.agreement
-    assert (a.table, a.side, a.records, a.records_a, a.records_b) == ("claims", "a", 2, 1, 0)
-    assert (a.units_a, a.units_b, a.per_sentence_a, a.identical) == (3, 3, 1.0, 1)
-    assert (a.same, a.changed, a.vanished, a.appeared) == (1, 1, 1, 1)
-    assert (a.others, b.others) == (("1",), ()), "whose claims are other ones"
-    assert (a.share_same, a.share_matched) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
-    assert (b.side, b.share_same, b.identical) == ("b", 1.0, 2)
-    assert (facts.table, facts.per_sentence_a) == ("facts", None)
-    assert facts.share_same == pytest.approx(2 / 3)
-    (labels,) = versions.labels
-    assert (labels.table, labels.records, labels.cells, labels.flipped) == ("nli", 1, 2, 1)
+def test_changes_of_all_records_are_counted(versions: RunComparison):
+    """By table and side, over every shared record."""
+    assert versions.changes == {
+        ("claims", "a"): {"same": 1, "reworded": 1, "gone": 2, "new": 1},
+        ("claims", "b"): {"same": 2},
+        ("facts", "summary"): {"same": 1, "gone": 1},
+    }
 
 
 def test_unfinished_runs_are_compared_and_said_to_be(tmp_path: Path):
@@ -236,7 +213,7 @@ def test_unfinished_runs_are_compared_and_said_to_be(tmp_path: Path):
     begun = write_run(tmp_path / "b", IDS[:6], claims={(IDS[0], "a"): ["y"]})
     (run,) = compared(whole, begun).runs
     assert run.metrics == ()
-    assert run.agreement[0].vanished == 1
+    assert run.changes["claims", "a"] == {"gone": 1, "new": 1}
     assert run.b.notices == ("unfinished: it has no scores yet; run it to the end first",)
     settings = {"records": {"count": 9, "digest": "d"}, "additive": {"metrics": ["ds", "caspr"]}}
     part = write_run(tmp_path / "c", IDS[:6], {"ds": [1.0] * 6}, settings=settings)
@@ -305,7 +282,6 @@ def test_a_file_that_is_none_of_scores_is_named(tmp_path: Path, content: Any, me
         ({"runs": ("a",)}, "at least two"),
         ({"runs": ("a",) * 27}, "at most 26"),
         ({"samples": 0}, "--samples"),
-        ({"threshold": 1.5}, "--threshold"),
     ],
 )
 def test_wrong_settings(options: dict[str, Any], message: str):
