@@ -236,7 +236,7 @@ def _chunk_details(
         facts_of = facts.of(record_id, limits.matrices)
         asked = calls.get(record_id, _RecordCalls())
         sides = [
-            side_of(side, record, claims_of.get(side, []), components, findings_of.get(side, ()))
+            side_of(side, record, claims_of.get(side, []), findings_of.get(side, ()))
             | asked.of_claims(claims_of.get(side, []))
             for side in sides_of(record, claims_of)
         ]

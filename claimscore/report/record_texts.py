@@ -31,7 +31,6 @@ def side_of(
     side: str,
     record: JSON,
     claims: list[JSON],
-    components: list[JSON | None],
     findings: Sequence[JSON] = (),
 ) -> JSON:
     """One text, cut where its sentences are: `[text, [number of each claim, ...]]`.
@@ -49,9 +48,6 @@ def side_of(
     }
     if len(text) > MAX_TEXT_CHARS:
         found["left_out"] = len(text) - MAX_TEXT_CHARS
-    scores = claim_scores(components, side, len(claims))
-    if scores is not None:
-        found["scores"] = scores
     if findings:
         found |= marks(found["segments"], claims, findings)
     return found
@@ -113,30 +109,6 @@ def marks(
         if words not in said:  # several sentences may be in one piece
             said.append(words)
     return {"marks": of_claims, "segment_marks": of_pieces}
-
-
-def claim_scores(components: Sequence[JSON | None], side: str, n: int) -> list[float | None] | None:
-    """The numbers that a metric gave each claim of a side, wherever it keeps them.
-
-    Understood: `{"anything_a": [...]}` and `{"anything": {"a": [...]}}` with `n` items: numbers,
-    and None for a claim that does not count.
-    """
-    for parts in components:
-        for key, value in (parts or {}).items():
-            if isinstance(value, dict):
-                value = value.get(side)
-            elif not key.endswith(f"_{side}"):
-                continue
-            if not (n and isinstance(value, list) and len(value) == n):
-                continue
-            numbers = [item for item in value if item is not None]
-            if numbers and all(map(_is_number, numbers)):
-                return value
-    return None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def compared_texts(record: JSON, most_chars: int = MAX_COMPARED_CHARS) -> list[list[Any]]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -29,44 +26,6 @@ from claimscore.stats.bootstrap import interval_text
 JSON = dict[str, Any]
 
 MAX_REASONS = 6
-
-#: Metric (without its options) -> keys of `references.bib`, the paper of the metric first.
-PAPERS: dict[str, tuple[str, ...]] = {
-    "caspr": ("ananthamurugan2024caspr",),
-    "ds": ("iso2022comparative",),
-    "ds3": ("iso2022comparative",),
-    "bs-inverse": ("ananthamurugan2024caspr", "zhang2020bertscore"),
-    "bertscore": ("zhang2020bertscore",),
-    "meteor": ("banerjee2005meteor",),
-    "ner-overlap": ("laban2022summac",),
-    "perplexity": ("jelinek1977perplexity",),
-    "blanc": ("vasilyev2020blanc",),
-    "supert": ("gao2020supert",),
-    "factcc": ("kryscinski2020factcc", "laban2022summac"),
-    "bart-score": ("yuan2021bartscore",),
-    "rouge-1": ("lin2004rouge",),
-    "rouge-2": ("lin2004rouge",),
-    "rouge-l": ("lin2004rouge",),
-    "rouge-lsum": ("lin2004rouge",),
-    "faithfulness": ("min2023factscore",),
-    "claim-recall": ("min2023factscore",),
-    "claim-f1": ("min2023factscore",),
-    "claim-support-share": ("min2023factscore",),
-    "source-coverage": ("min2023factscore",),
-    "summac-zs": ("laban2022summac",),
-    "summac-conv": ("laban2022summac",),
-    "mnli-doc": ("laban2022summac",),
-    "ls-score": ("wu2020unsupervised",),
-    "llm-judge": ("liu2023geval",),
-    "qa": ("scialom2021questeval", "fabbri2022qafacteval"),
-    "factsim": ("anghinoni2026factsim",),
-    "bert-cosine": ("reimers2019sentence",),
-    "wms": ("clark2019sentence", "kusner2015word"),
-    "sms": ("clark2019sentence", "kusner2015word"),
-    "moverscore": ("zhao2019moverscore", "kusner2015word"),
-}
-
-_ENTRY = re.compile(r"^@\w+\{([\w-]+),\n.*?^\}", re.MULTILINE | re.DOTALL)
 
 
 def write_report(tables: ReportTables, path: Path) -> None:
@@ -103,7 +62,7 @@ def write_report(tables: ReportTables, path: Path) -> None:
         ],
         "checks": list(_checks(run.claim_checks)),
         "failures": failure_groups(tables),
-        "citing": _citing(metrics),
+        "signatures": [(m.facts.name, signature) for m in metrics for signature in m.signatures],
         "settings": list(_flat(run.settings)),
         "max_details": tables.max_details,
         "details": _details(tables, index),
@@ -148,35 +107,6 @@ def _null_reasons(metrics: Sequence[MetricOverview]) -> Iterator[tuple[str, int,
         rest = metric.nulls[MAX_REASONS:]
         if rest:
             yield metric.facts.name, sum(n for _, n in rest), count(len(rest), "other reason")
-
-
-def _citing(metrics: Sequence[MetricOverview]) -> JSON:
-    """Signatures and BibTeX by metric, each entry once under `every`, and metrics without one."""
-    entries = {metric.facts.name: bibtex_entries(metric.facts.name) for metric in metrics}
-    every = list(dict.fromkeys(entry for found in entries.values() for entry in found))
-    return {
-        "signatures": [(m.facts.name, signature) for m in metrics for signature in m.signatures],
-        "bibtex": [(name, "\n\n".join(found)) for name, found in entries.items() if found],
-        "every": [("all of them", "\n\n".join(every))] if len(every) > 1 else [],
-        "unknown": [
-            (metric.facts.name, metric.facts.reference or "no reference is known")
-            for metric in metrics
-            if not entries[metric.facts.name]
-        ],
-    }
-
-
-def bibtex_entries(metric: str) -> tuple[str, ...]:
-    """The BibTeX entries of a metric with or without options; none for a user's own metric."""
-    entries = _entries()
-    return tuple(entries[key] for key in PAPERS.get(metric.partition(":")[0], ()))
-
-
-@functools.cache
-def _entries() -> dict[str, str]:
-    """The entries of the file by their keys."""
-    text = (resources.files("claimscore.report") / "references.bib").read_text(encoding="utf-8")
-    return {found[1]: found[0] for found in _ENTRY.finditer(text)}
 
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -39,7 +39,6 @@ def test_it_holds_its_data(wheel: Path) -> None:
         "report/assets/run.js",
         "report/assets/page.css",
         "report/assets/vendor/plot.umd.min.js",
-        "report/references.bib",
         "metrics/data/rouge_stem_exceptions.tsv",
         "baseline/antonyms.toml",
         "baseline/data/parser.safetensors",

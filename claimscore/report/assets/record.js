@@ -66,10 +66,6 @@ function claimItem(record, side, labels, words, evidence, index) {
   const item = el("li", { "data-unit": side.side + ":" + index, class: marks ? "marked" : "" }, el("span", { class: "tag " + (label || "") }, tag(side.side, index)),
     el("span", {}, el("span", { dir: "auto" }, side.claims[index]), ...marksOf(marks), reasonOf(record, side, label, index, evidence)));
   if (label) item.append(el("span", { class: "sr" }, words[label]));
-  if (side.scores) {
-    const score = side.scores[index];
-    item.append(el("span", { class: "score" }, score === null ? "repeat" : (score > 0 ? "+" : score < 0 ? "−" : "") + Math.abs(score)));
-  }
   return item;
 }
 
@@ -180,7 +176,6 @@ export async function openRecord(index) {
   article.setAttribute("aria-label", "Record " + page.data.ids[index]);
   article.replaceChildren(...[
     navigation(index), title, valuesOf(index, record), failuresOf(record),
-    record.sides.some((side) => side.scores) ? el("p", { class: "hint" }, "The number after a claim is its own score.") : null,
     markedOnly(record),
     el("div", { class: "sides" }, ...record.sides.map((side) => sideOf(record, side)), ...sources.map((text) => textsOf(record, text))),
     ...record.texts.filter((text) => !sources.includes(text) && !record.sides.some((side) => side.column === text[0])).map((text) => textsOf(record, text)),

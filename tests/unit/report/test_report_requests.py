@@ -12,12 +12,10 @@ import pytest
 
 from claimscore.cache.key import request_key
 from claimscore.config import RunConfig
-from claimscore.metrics import METRICS
 from claimscore.pipeline.run import run
 from claimscore.prompts import load_prompt
 from claimscore.report import DetailChunk
 from claimscore.report.llm_calls import NOT_IN_CACHE, NOT_RENDERED, RunLLMCalls
-from claimscore.report.run_page import PAPERS, bibtex_entries
 from claimscore.report.run_report import write_run_report
 from claimscore.runs import RunDirectory
 from claimscore.types import OutputSchema, Request
@@ -161,17 +159,3 @@ def test_a_full_page_says_what_it_leaves_out(tmp_path: Path) -> None:
     assert one["calls_left_out"]
     assert "holds as much as it may" in one["calls"][0]["answer_note"]
     assert "user" not in one["calls"][0]
-
-
-def test_every_metric_has_its_papers() -> None:
-    assert PAPERS.keys() == METRICS.keys()
-    for name in METRICS:
-        entries = bibtex_entries(name)
-        assert entries
-        for entry in entries:
-            assert entry.count("{") == entry.count("}")
-            assert "\n  title = {" in entry
-            assert "\n  author = {" in entry
-            assert "\n  year = {" in entry
-    assert bibtex_entries("summac-zs:variant=paper") == bibtex_entries("summac-zs")
-    assert bibtex_entries("mine") == ()
