@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -47,7 +47,7 @@ from claimscore.tables import LLM_PROVENANCE
 JSON = dict[str, Any]
 
 BLOCK_RECORDS = 100
-MAX_COMPONENTS_CHARS = 20_000
+MAX_COMPONENTS_CHARS = 5_000
 
 #: Longer prompts and answers are cut here; the run directory and the cache have the rest.
 MAX_PROMPT_CHARS = 20_000
@@ -170,7 +170,7 @@ class DetailBlock(NamedTuple):
 
 
 class _Limits(NamedTuple):
-    """How much more of matrices and components, and of conversations, the page may hold."""
+    """How much more of matrices, and of conversations, the page may hold."""
 
     matrices: SizeLimit
     calls: SizeLimit
@@ -219,7 +219,7 @@ def _chunk_details(
         scored = {row["metric"]: row for row in scores.get(record_id, [])}
         mine = [scored.get(name) for name in index.metrics]
         failed = failures.get(record_id, [])
-        components, n_left_out = _components_of(mine, limits.matrices)
+        components = [_components(row["components"]) if row else None for row in mine]
         index.ids.append(record_id)
         index.failures.append(len(failed))
         for values, row in zip(index.values, mine, strict=True):
@@ -272,7 +272,6 @@ def _chunk_details(
                 "block_matrices": block["matrices"],
                 "blocks": block["blocks"],
                 "components": components,
-                "components_left_out": n_left_out,
                 "calls": asked.calls,
                 "calls_left_out": asked.left_out,
             },
@@ -285,20 +284,6 @@ def _rows_of(
     """The rows of some records: those of their chunk, else those among all."""
     found = of_run if mine is None else mine
     return found.lazy().filter(pl.col("id").is_in(ids.implode()))
-
-
-def _components_of(rows: Sequence[JSON | None], limit: SizeLimit) -> tuple[list[JSON | None], int]:
-    """The components of a record's scores, and of how many there was no room for them."""
-    found: list[JSON | None] = []
-    n_left_out = 0
-    for row in rows:
-        one = _components(row["components"]) if row else None
-        # The facts of FactSim count by themselves.
-        if row and one and row["metric"].partition(":")[0] != FACT_METRIC:
-            one = one if limit.take(len(row["components"])) else None
-            n_left_out += one is None
-        found.append(one)
-    return found, n_left_out
 
 
 def _components(text: str | None) -> JSON | None:

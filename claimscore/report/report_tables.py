@@ -27,7 +27,7 @@ TEXT_COLUMNS = frozenset({"id", *SIDE_COLUMNS.values(), "source", "sources", "re
 
 MAX_RECORDS = 5_000
 
-#: A page holds so many characters of facts, blocks, matrices and components, and of conversations;
+#: A page holds so many characters of facts, blocks and matrices, and of conversations;
 #: then it says so.
 MAX_MATRIX_CHARS = 30_000_000
 MAX_CALL_CHARS = 30_000_000

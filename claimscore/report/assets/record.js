@@ -185,8 +185,6 @@ export async function openRecord(index) {
     ...record.block_matrices.map((matrix, place) => blockMatrixOf(record, matrix, place)),
     callsOf(record),
     keyValues("Parts of the scores", parts(record)),
-    record.components_left_out ? el("p", { class: "hint" }, "This file holds as much as it may; the parts of "
-      + record.components_left_out + " more scores are in scores.parquet.") : null,
     keyValues("Other columns of the record", record.other),
   ].filter(Boolean));
   title.focus({ preventScroll: true });

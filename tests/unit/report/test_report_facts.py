@@ -128,15 +128,6 @@ def test_the_cap_holds_for_all_records_together(made_up: MakeUp) -> None:
     assert block[-1]["facts"] == {"size": [2, 2], "left_out": "page"}
 
 
-def test_parts_of_scores_take_room_too(made_up: MakeUp) -> None:
-    tables = with_facts(made_up(2), {"note": "x" * 50})
-    size = len(json.dumps({"note": "x" * 50}))
-    tables = dataclasses.replace(tables, max_matrix_chars=size)
-    ((_, block),) = detail_blocks(tables, RecordIndex(["mine"]))
-    assert [record["components"][0] is None for record in block] == [False, True]
-    assert [record["components_left_out"] for record in block] == [0, 1]
-
-
 def test_compared_texts_are_cut() -> None:
     long = "x" * (MAX_COMPARED_CHARS - 1)
     assert compared_texts({"sources": [long, "yyy", "zz"], "references": []}) == [
