@@ -384,7 +384,7 @@ def test_prompt_and_answer_open_and_close(browser: Browser, made_up: MakeUp) -> 
     page = browser.open(tables, "#record-hotel-0000")
     page.click(".asked button >> nth=0")
     shown = page.inner_text("dialog[open]")
-    for words in ("said so", "m-1", "k" * 64, "7 in, 3 out", "$0.5", "decompose"):
+    for words in ("said so", "m-1", "k" * 64, "7 in, 3 out", "decompose"):
         assert words in shown
     page.keyboard.press("Escape")
     assert page.locator("dialog[open]").count() == 0
