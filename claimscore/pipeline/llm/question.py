@@ -107,8 +107,8 @@ class Question(Generic[T]):
     that cannot be used it is for the next sample, `step` further on. `shared` is what its prompt
     has in common with others, as far as that counts.
 
-    `n_answers` answers could not be used, `n_cut_off` of them were cut off. `n_samples` samples
-    are used up, `n_new` of them by this call. `is_final`: a further sample would fare no better.
+    `n_answers` answers could not be used. `n_samples` samples are used up, `n_new` of them by this
+    call. `is_final`: a further sample would fare no better.
     `failure` is the outcome if nothing more may be asked.
     """
 
@@ -118,7 +118,6 @@ class Question(Generic[T]):
     max_tokens_limit: int | None = None
     shared: str = ""
     n_answers: int = 0
-    n_cut_off: int = 0
     n_samples: int = 0
     n_new: int = 0
     is_final: bool = False
@@ -139,7 +138,6 @@ class Question(Generic[T]):
         """Go on to the next request, as the answer to this one cannot be used."""
         request, message = self.request, why.message
         self.n_answers += 1
-        self.n_cut_off += why.is_cut_off
         self._max_tokens = self._max_tokens or request.max_tokens  # the first one
         larger = (n for n in self._steps() if n > request.max_tokens)
         if why.is_cut_off and (n_tokens := next(larger, 0)):

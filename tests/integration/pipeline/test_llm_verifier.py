@@ -168,7 +168,7 @@ def test_a_long_source_is_read_whole(tmp_path: Path, cli: Command) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--verifier", "llm"), "faithfulness: a language model must do verify, which the rules"),
+        (("--verifier", "llm"), "faithfulness: verify: --llm builtin can only do decompose"),
         (
             ("--verifier", "llm", "--llm", "openai:m", "-m", "faithfulness:read=sentence"),
             "leave it out with --verifier llm",
