@@ -330,9 +330,6 @@ class RunConfig:
         True, hidden=True, help="Take earlier results of the models from the cache."
     )
     chunk_records: int = 0
-    check_entailment: bool = metric_option(
-        True, hidden=True, help="Ask the NLI model if sentences entail their claims."
-    )
     seed: int = metric_option(0, hidden=True, help="Seed of the bootstrap intervals.")
     retry_failed: bool = essential_option(False, help="Try records again that failed before.")
     metric_files: tuple[Path, ...] = metric_option(

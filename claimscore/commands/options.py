@@ -297,7 +297,8 @@ def _parameter(
     name = (option.name or field.name).replace("_", "-")
     details: dict[str, Any] = {}
     if _bare(hint) is bool:
-        names = [f"--{name}/--no-{name}"]
+        names = [f"--{name}/--no-{name}" if default is True else f"--{name}"]
+        details = {"is_flag": True}
     else:
         names = [f"--{name}"]
         details = {"type": kind, "metavar": option.metavar or metavar, "multiple": repeated}

@@ -163,8 +163,7 @@ def make_plan(
         tasks.append(PlannedTask(TASKS[name], prompt, sides[name], config.window_tokens))
 
     names = [name for name in TASKS if sides.get(name)]
-    is_checked = config.check_entailment and config.units == "claims"
-    claim_sides = sides.get("decompose", ()) if is_checked else ()
+    claim_sides = sides.get("decompose", ()) if config.units == "claims" else ()
     passes = _passes(config.encoders, metrics, claim_sides)
     refuse_all(
         [

@@ -230,7 +230,8 @@ def _with_earlier_metrics(
 ) -> tuple[RunConfig, tuple[Metric, ...]]:
     """The metrics that the folder has scores of, and those asked for now: none is dropped.
 
-    `ConfigError` where one is in a file that is not named now: a run directory names none.
+    `ConfigError` where one is in a file that is not named now, or has an option whose value is any
+    text, such as a file of weights: a run directory names neither.
     """
     earlier: Sequence[str] = ()
     if directory.storage.exists("scores.parquet"):
@@ -240,6 +241,13 @@ def _with_earlier_metrics(
             raise ConfigError(
                 f"{directory.name} has scores of the metric {name}, which is in a file of your "
                 "own: name it with --metric-file"
+            )
+        texts = [option.name for option in known.options(name) if option.values is None]
+        named = [text for text in texts if f":{text}=" in name]
+        if named and name not in config.metrics:
+            raise ConfigError(
+                f"{directory.name} has scores of the metric {name}: name it with --metrics too, "
+                f"since its {named[0]} may be a file"
             )
     wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
     return dataclasses.replace(config, metrics=wanted), known.load_all(wanted)

@@ -193,7 +193,10 @@ def read_layout(source: ModelFolder, device: torch.device) -> SentenceLayout:
     if not isinstance(modules, list) or not all(isinstance(item, dict) for item in modules):
         raise ConfigError(f"{source.name}: {path} is not a list of modules")
     kinds = [str(item.get("type", "")).rpartition(".")[2] for item in modules]
-    folders = [source.folder / str(item.get("path", "")) for item in modules]
+    places = [str(item.get("path", "")) for item in modules]
+    if any(Path(place).name != place or place == ".." for place in places):
+        raise ConfigError(f"{source.name}: {path} names a folder outside of the model's own")
+    folders = [source.folder / place for place in places]
     if kinds[:2] != ["Transformer", "Pooling"] or folders[0] != source.folder:
         raise ConfigError(
             f"{source.name}: an encoder in the model's own folder and a pooling are expected, "

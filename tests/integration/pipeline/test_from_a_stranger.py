@@ -138,6 +138,17 @@ def test_files_that_it_names_are_not_read(
     assert not list(out.glob("*.db"))
 
 
+@pytest.mark.parametrize("metric", ["summac-conv:weights=w.pt", "ner-overlap:model=w.pt"])
+def test_a_file_in_the_name_of_a_metric_is_not_read(metric: str, out: Path, cli: Command) -> None:
+    os.mkfifo(out / "w.pt")
+    metric = metric.replace("w.pt", str(out / "w.pt"))
+    stored = tomllib.loads((out / "run.toml").read_text())["additive"]
+    change_settings(out, additive=stored | {"metrics": ["rouge-1", metric]})
+    said = refused(out, cli, "score", out, "--metrics", "rouge-2")
+    assert f"has scores of the metric {metric}: name it with --metrics too" in said
+    assert f"has scores of the metric {metric}" in again(out, cli).err
+
+
 def test_its_terminal_codes_are_not_printed(out: Path, cli: Command) -> None:
     evil = "\x1b]0;title\x07\x1b[31mred\u202e"
     path = out / "summary.json"

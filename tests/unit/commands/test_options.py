@@ -114,14 +114,19 @@ def test_what_is_no_duration_is_refused(cli: Command, typed: str) -> None:
     assert (status, "30d or 2w" in err) == (2, True)
 
 
-def test_an_option_of_two_parts_is_set_in_both_and_flags_have_twins() -> None:
-    """A server that is down may be that of the language model or that of an encoder; the last
-    flag counts, so a setting of a file can be taken back."""
-    config = built("--max-outage-s", "5", "--allow-http-key", "--offline", "--no-offline")
+def test_an_option_of_two_parts_is_set_in_both() -> None:
+    """A server that is down may be that of the language model or that of an encoder."""
+    config = built("--max-outage-s", "5", "--allow-http-key", "--offline")
     for part in (config.llm, config.encoders):
         assert (part.max_outage_s, part.allow_http_key) == (5, True)
-    assert not config.encoders.offline
     assert not built("--no-model-store").model_store
+
+
+def test_a_flag_of_the_file_is_taken_back(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("offline = true\n")
+    file = ("--config", str(tmp_path / "c.toml"))
+    assert built(*file).encoders.offline
+    assert not built(*file, "--set", "offline=false").encoders.offline
 
 
 def test_typed_options_go_before_set_and_set_before_the_file(tmp_path: Path) -> None:

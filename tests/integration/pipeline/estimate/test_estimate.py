@@ -368,15 +368,15 @@ def test_what_a_model_did_a_second_is_remembered(
     what the model is then asked. A run that took stored results says nothing of the pace."""
     monkeypatch.setattr(model_stage, "load_model", lambda role, config: FakeModel())
     monkeypatch.setattr("claimscore.pipeline.paces._LEAST_S", 0.0)
-    config = RunConfig(str(EXAMPLES), tmp_path / "run", ("caspr",), check_entailment=False)
-    (before,) = estimate_run(config).passes
+    config = RunConfig(str(EXAMPLES), tmp_path / "run", ("caspr",))
+    before = estimate_run(config).passes[0]
     assert (before.per_second, before.is_about) == (None, True)
     done = run(config).summary["last_call"]["passes"]["nli-a-b"]
-    (after,) = estimate_run(config).passes
+    after = estimate_run(config).passes[0]
     assert before.items == pytest.approx(done["items"], rel=0.3)
     assert after.per_second == pytest.approx(done["items"] / done["seconds"], rel=0.05)
     other = dataclasses.replace(config, encoders=EncoderConfig(device="cpu"))
     assert estimate_run(other).passes[0].per_second is None
-    shown = cli("estimate", EXAMPLES, "--metrics", "caspr", "--no-check-entailment").out
+    shown = cli("estimate", EXAMPLES, "--metrics", "caspr").out
     assert f"{after.per_second:,.0f}" in shown
     assert f"{after.items:,} pairs" in shown
