@@ -61,20 +61,12 @@ def argument(*, help: str, **details: Any) -> Any:
     return option(help=help, positional=True, **details)
 
 
-def like(settings: type, name: str, **changes: Any) -> Any:
-    """A field with the option and the default of a field of other settings.
-
-    `changes` are arguments of `dataclasses.field`: another default, `kw_only`.
-    """
+def like(settings: type, name: str) -> Any:
+    """A field with the option and the default of a field of other settings."""
     (field,) = (one for one in dataclasses.fields(settings) if one.name == name)
-    return dataclasses.field(**{"default": field.default, "metadata": field.metadata, **changes})
+    return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
-def nested(settings: type, *, only: Sequence[str] = (), without: Sequence[str] = ()) -> Any:
+def nested(settings: type, *, only: Sequence[str]) -> Any:
     """A field that holds other settings, of which the command takes some options only."""
-    metadata = {"only": tuple(only), "without": tuple(without)}
-    try:
-        settings()
-    except TypeError:  # it has required fields
-        return dataclasses.field(metadata=metadata)
-    return dataclasses.field(default_factory=settings, metadata=metadata)
+    return dataclasses.field(default_factory=settings, metadata={"only": tuple(only)})

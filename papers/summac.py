@@ -126,7 +126,7 @@ def table(measure: str, values: dict[str, dict[str, Draws]]) -> pl.DataFrame:
 @one_line_errors()
 def main(arguments: list[str] | None = None) -> None:
     """Score the rows and print a table a measure."""
-    options = parser(__doc__, metrics="summac-zs,summac-conv")
+    options = parser(__doc__, metrics="summac-zs")
     options.add_argument("--limit", type=int, help="Rows a data set and split.")
     options.add_argument("--notebook", action="store_true", help="The notebook's threshold.")
     options.add_argument("--grid", action="store_true", help="SummaC-ZS by setting.")

@@ -246,8 +246,7 @@ class SettingsSource(NamedTuple):
             hint = hints[field.name]
             if dataclasses.is_dataclass(hint) and isinstance(hint, type):
                 only = field.metadata.get("only") or self.only
-                without = (*field.metadata.get("without", ()), *self.without)
-                yield field, hint, SettingsSource(hint, only, without)
+                yield field, hint, SettingsSource(hint, only, self.without)
             elif "option" in field.metadata and self._takes(field.name):
                 yield field, hint, None
 

@@ -79,13 +79,6 @@ class Catalogue:
         """The metric files, absolute, each once."""
         return tuple(self._files)
 
-    def with_files(self, files: Iterable[Path]) -> Catalogue:
-        """This catalogue and what more files offer; those that were run are not run again."""
-        more = Catalogue(self._own)
-        more._files, more._offers = dict(self._files), dict(self._offers)
-        more._add(files)
-        return more
-
     def names(self) -> list[str]:
         """claimscore's own in their order, then those of files, then those of packages."""
         return list(dict.fromkeys([*self._own, *self._offers, *sorted(_installed().names)]))

@@ -134,11 +134,6 @@ class BatchedPairClassifier(BatchedModel):
         return self._tokenizer.limit
 
     @property
-    def pairs_from_ids(self) -> bool:
-        """Whether each text is tokenised once and pairs are put together from ids."""
-        return self._tokenizer.template is not None
-
-    @property
     def facts(self) -> dict[str, str]:
         """The settings besides `info` that change the numbers, for the stored results."""
         return {"limit": str(self._tokenizer.limit), "packed": str(self.packed), **self.given}
