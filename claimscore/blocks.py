@@ -82,8 +82,8 @@ class Cut:
 
     def document_blocks(self, texts: Sequence[str]) -> list[str]:
         """The blocks of a record's documents, one document after the other; `code` has 100."""
-        found = [block for text in texts for block in self.blocks(text)]
-        return found[:MAX_DOCUMENT_BLOCKS] if self.keep == "code" else found
+        blocks = [block for text in texts for block in self.blocks(text)]
+        return blocks[:MAX_DOCUMENT_BLOCKS] if self.keep == "code" else blocks
 
     def _kept(self, blocks: Sequence[str]) -> list[str]:
         shortest = SHORT_CHARACTERS if self.keep == "code" else 0

@@ -152,8 +152,8 @@ class Examples:
         """The number, from 1, of the example that says this (`claim_key`); None where none does."""
         if key in self._claims or key.count(" ") + 1 < _COPIED_WORDS:
             return self._claims.get(key)
-        found = (n for n, text in enumerate(self._texts, start=1) if f" {key} " in text)
-        return next(found, None)
+        numbers = (n for n, text in enumerate(self._texts, start=1) if f" {key} " in text)
+        return next(numbers, None)
 
 
 def word_checks(text: str, claims: Sequence[str], examples: Examples) -> Iterator[Finding]:
@@ -175,16 +175,19 @@ def word_checks(text: str, claims: Sequence[str], examples: Examples) -> Iterato
     first: dict[str, int] = {}
     covered: set[str] = set()
     for index, claim in enumerate(claims):
-        said = words if claim == text else content_words(claim)
-        covered.update(said)
+        of_claim = words if claim == text else content_words(claim)
+        covered.update(of_claim)
         if len(claims) > 1 and (earlier := first.setdefault(claim_key(claim), index)) != index:
             yield Finding(index, "repeat", earlier)
-        if claim != text and not (said and said.keys() <= words.keys()):
+        if claim != text and not (of_claim and of_claim.keys() <= words.keys()):
             key = claim_key(claim)
-            own = f" {key} " in f" {claim_key(text)} "
-            if not own and (number := examples.number_of(key)) is not None:
+            is_of_the_text = f" {key} " in f" {claim_key(text)} "
+            if not is_of_the_text and (number := examples.number_of(key)) is not None:
                 yield Finding(index, "example_copy", number)
-            if said and (overlap := (said & words).total() / said.total()) < LEAST_OVERLAP:
+            if (
+                of_claim
+                and (overlap := (of_claim & words).total() / of_claim.total()) < LEAST_OVERLAP
+            ):
                 yield Finding(index, "little_overlap", overlap)
         if has_dangling_subject(claim):
             yield Finding(index, "dangling_pronoun", None)
@@ -192,16 +195,16 @@ def word_checks(text: str, claims: Sequence[str], examples: Examples) -> Iterato
         yield Finding(None, "uncovered_words", uncovered)
 
 
-def summarized(found: Mapping[str, int], claims: int, sentences: int) -> JSON:
-    """The counts of a run for its summary, in one line (`text`) and with the warnings; `found` has
+def summarized(counts: Mapping[str, int], claims: int, sentences: int) -> JSON:
+    """The counts of a run for its summary, in one line (`text`) and with the warnings; `counts` has
     the checks that were made."""
     totals = {"claims": claims, "sentences": sentences}
     warnings = []
     for name, check in CHECKS.items():
-        n, total = found.get(name, 0), totals[check.of]
+        n, total = counts.get(name, 0), totals[check.of]
         if n >= LEAST_FINDINGS and n > check.warns_above * total:
             warnings.append(f"{n:,} of {total:,} {check.of} {check.says}: {check.advice}")
-    marked = {name: found[name] for name in CHECKS if name in found}
+    marked = {name: counts[name] for name in CHECKS if name in counts}
     parts = [f"{n:,} {CHECKS[name].title}" for name, n in marked.items() if n]
     are = "sentence" if sentences == 1 else "sentences"
     text = f"{claims:,} of {sentences:,} {are}: {', '.join(parts) or 'nothing looks wrong'}"

@@ -108,7 +108,7 @@ def test_empty_run_is_a_page_that_says_so(made_up: MakeUp, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("llm", "maker"),
     [
-        ("builtin-parser-4", "the built-in parser"),
+        ("builtin-parser-5", "the built-in parser"),
         ("openai:builtin", None),
     ],
 )
