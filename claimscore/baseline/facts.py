@@ -110,7 +110,7 @@ class _Reader:
     def _described(self, index: int) -> list[str]:
         """What an adjective or participle describes; empty where it describes nothing."""
         tree = self.tree
-        first = tree.first_conjunct(index)
+        first = index if tree.of(index, "auxpass") else tree.first_conjunct(index)
         label, head = tree.labels[first], tree.heads[first]
         if label == "amod":
             return [tree.lower[head]] if tree.tags[head].startswith("NN") else []

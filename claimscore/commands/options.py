@@ -113,12 +113,13 @@ class FileOrAddress(click.Path):
         return value if is_remote(value) else super().convert(value, param, ctx)
 
 
-class _Folder(click.Path):
-    """A folder on a disk."""
+class _LocalPath(click.Path):
+    """A file or a folder on a disk."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and "://" in value:
-            self.fail("an address; name a local folder", param, ctx)
+            kind = "folder" if self.dir_okay else "file"
+            self.fail(f"an address; name a local {kind}", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -130,11 +131,11 @@ class _RunFolder(click.Path):
         return found if isinstance(found, str) else super().convert(value, param, ctx)
 
 
-FOLDER = _Folder(path_type=Path, file_okay=False)
+FOLDER = _LocalPath(path_type=Path, file_okay=False)
 RUN_FOLDER = _RunFolder(path_type=Path, file_okay=False)
 RUN_PATH = _RunFolder(path_type=Path)
-NEW_FILE = click.Path(path_type=Path, dir_okay=False)
-FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+NEW_FILE = _LocalPath(path_type=Path, dir_okay=False)
+FILE = _LocalPath(path_type=Path, dir_okay=False, exists=True)
 
 #: `Option.kind` -> the type of its value and what help pages call that.
 KINDS: dict[str, tuple[click.ParamType[Any], str]] = {

@@ -88,8 +88,8 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     left = half["chunks"]["left"]
     assert asked["requests"] + asked["cache_hits"] == 2 * left
     run(config(records, local))
-    score(where, ("rouge-l",))
-    score(local, ("rouge-l",))
+    for folder in (where, local):
+        score(RunConfig("", folder, ("rouge-l",)))
     folder = RunDirectory.reader(where).storage
     assert folder.read("scores.parquet") == (local / "scores.parquet").read_bytes()
 
@@ -157,14 +157,16 @@ def test_what_was_spent_here_counts_where_the_mirror_is_behind(s3: str) -> None:
         assert run_spent(directory).requests == 2
 
 
-FOLDER = "an address; name a local folder"
+LOCAL = "an address; name a local "
 
 
 @pytest.mark.parametrize(
     ("command", "where", "said"),
     [
-        pytest.param("map x --prompt p.toml --prompts-dir", "s3://bucket/a", FOLDER, id="prompts"),
-        pytest.param("train summac-conv x --out", "s3://bucket/a", FOLDER, id="train"),
+        pytest.param(
+            "map x --prompt p.toml --prompts-dir", "s3://bucket/a", LOCAL + "folder", id="prompts"
+        ),
+        pytest.param("train summac-conv x --out", "s3://bucket/a", LOCAL + "file", id="train"),
         pytest.param("run x --out", "ftp://host/a", "ftp://: no such kind of address", id="kind"),
         pytest.param("run x --out", "s3://key:hidden@bucket/a", "without user name", id="secret"),
     ],
@@ -251,7 +253,8 @@ def test_what_polars_says_of_a_store_is_one_line(
     """A table is read by polars itself: its error names place and answer, and no key."""
     table = f"{s3}gone/claims/part-000000.parquet"
     monkeypatch.setattr(
-        "claimscore.report.run_report.write_run_report", lambda _: pl.scan_parquet(table).collect()
+        "claimscore.report.run_report.write_run_report",
+        lambda *_: pl.scan_parquet(table).collect(),
     )
     assert main(["report", f"{s3}/run"]) == 75
     assert capsys.readouterr().err == (

@@ -40,7 +40,7 @@ def test_it_holds_its_data(wheel: Path) -> None:
         "report/assets/page.css",
         "report/assets/vendor/plot.umd.min.js",
         "metrics/data/rouge_stem_exceptions.tsv",
-        "baseline/antonyms.toml",
+        "baseline/data/facts.toml",
         "baseline/data/parser.safetensors",
         "baseline/data/words.toml",
         "pipeline/encoders/data/embedded_nli.safetensors",
