@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import anyio
@@ -34,9 +33,6 @@ from claimscore.tables import CLAIM_CHECKS, FAILURES
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
 T = TypeVar("T")
-
-#: Entered around work that may take long, with a description of it, for people.
-At = Callable[[str], AbstractContextManager[None]]
 
 #: The outcome of a request that an engine counts instead of sending it: a dry engine's.
 NOT_SENT = Failure("not_sent", "counted, not sent", attempts=0)
@@ -75,14 +71,12 @@ async def do_tasks(
     engine: AskableEngine | None,
     granularity: Granularity,
     *,
-    at: At,
     on_asked: Callable[[], None],
 ) -> None:
     """Ask all that the tasks, of which there is at least one, have to ask about a chunk; write
     their tables.
 
-    `at` is entered around each write with a description of it, for people. `on_asked` is called
-    once the engine knows of the first requests. Raises what stops the engine.
+    `on_asked` is called once the engine knows of the first requests. Raises what stops the engine.
     """
     records = await anyio.to_thread.run_sync(files.read, "records")
 
@@ -93,8 +87,7 @@ async def do_tasks(
         frames = {planned.task.table.name: result.rows, "failures": result.failures}
         if planned.task.findings is not None:
             frames[CLAIM_CHECKS.name] = result.findings
-        with at(f"the disk, at {planned.step} of chunk {files.chunk}"):
-            await anyio.to_thread.run_sync(files.write, planned.step, frames)
+        await anyio.to_thread.run_sync(files.write, planned.step, frames)
 
     for number, wave in enumerate(waves(tasks)):
         async with anyio.create_task_group() as group:

@@ -27,7 +27,6 @@ from claimscore.pipeline.encoders import Models, Worker, load_model, load_worker
 from claimscore.pipeline.encoders.devices import device_wait_s
 from claimscore.pipeline.encoders.protocols import OnBatch
 from claimscore.pipeline.encoders.results import open_store
-from claimscore.pipeline.llm_stage import At
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.plan import PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
@@ -284,8 +283,7 @@ class ModelStage:
     """Does the model passes of the chunks that are put in. One use: `await run()`.
 
     Once `stopping` is set no batch is begun: the chunk at work is left undone and waiting chunks
-    are dropped, for another run to do. `at` is entered around each chunk with a description of the
-    work, for people.
+    are dropped, for another run to do.
     """
 
     def __init__(
@@ -295,7 +293,6 @@ class ModelStage:
         progress: Progress,
         *,
         stopping: threading.Event,
-        at: At,
     ) -> None:
         self._queue = deque[_Waiting]()
         self._room = anyio.Semaphore(QUEUED_CHUNKS)
@@ -304,7 +301,6 @@ class ModelStage:
         self._pool = pool
         self._progress = progress
         self._stopping = stopping
-        self._at = at
         self._ended = threading.Event()
         self._n_open = 0
         self._has_all = False
@@ -334,8 +330,7 @@ class ModelStage:
         """
         async with anyio.create_task_group() as around:
             around.start_soon(self._end_threads)
-            with self._at("the models to be loaded"):
-                await self._pool.finish_loading()
+            await self._pool.finish_loading()
             for _ in range(QUEUED_CHUNKS * (len(self._pool.workers) - 1)):
                 self._room.release()
             around.start_soon(self._pool.keep_in_touch, self._is_over)
@@ -369,26 +364,24 @@ class ModelStage:
         return waiting
 
     async def _until_ready(self, worker: ModelWorker) -> None:
-        with self._at(f"{worker.name} to be ready"):
-            await worker.ready(self._is_over)
+        await worker.ready(self._is_over)
 
     async def _take(self, waiting: _Waiting, worker: ModelWorker) -> None:
         """Do a chunk, or put it back where the worker died over it."""
         if not self._is_over():
             item = waiting.item
-            with self._at(f"the models on {worker.name}, at chunk {item.chunk}"):
-                try:
-                    await worker.do(item, self._is_over)
-                    self._progress.add_chunk(item.chunk)
-                    await anyio.to_thread.run_sync(self._directory.seal, item.chunk)
-                except ChunkUndoneError:
-                    pass
-                except WorkerLostError as lost:
-                    self._put_back(waiting, lost)
-                    return
-                except BaseException:
-                    self._ended.set()
-                    raise
+            try:
+                await worker.do(item, self._is_over)
+                self._progress.add_chunk(item.chunk)
+                await anyio.to_thread.run_sync(self._directory.seal, item.chunk)
+            except ChunkUndoneError:
+                pass
+            except WorkerLostError as lost:
+                self._put_back(waiting, lost)
+                return
+            except BaseException:
+                self._ended.set()
+                raise
         self._n_open -= 1
         self._close_if_done()
 

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
@@ -91,7 +91,7 @@ class Progress:
     chunks at work is done, all together. A chunk has `chunk_records` of the `records_total`;
     `requests_expected` are the requests by the estimate, where one was made. Threads of the model
     stage may report at once. `is_loading` says that models are being loaded. `notice` is what the
-    user should know now: a hung stage, a cache that was mended.
+    user should know now, as a cache that was mended.
     """
 
     phase: str = "reading"
@@ -103,12 +103,12 @@ class Progress:
     model_chunks_todo: int = 0
     model_chunks_done: int = 0
     model_chunk_share: float = 0.0
+    is_loading: bool = False
     pairs_done: int = 0
     passes: dict[str, PassDone] = dataclasses.field(default_factory=dict)
     engine: EngineStats | None = None
     store: StoreStats | None = None
     notice: str = ""
-    is_loading: bool = False
     started: float = dataclasses.field(default_factory=time.monotonic)
     llm_pace: Pace = dataclasses.field(default_factory=Pace)
     model_pace: Pace = dataclasses.field(default_factory=Pace)
@@ -163,14 +163,6 @@ class Progress:
             self._shares.pop(chunk, None)
             self.model_chunk_share = sum(self._shares.values())
             self.model_chunks_done += 1
-
-    def mark(self) -> Hashable:
-        """A value that changes whenever something happens."""
-        engine = self.engine
-        known = round(engine.waiting_s) if engine else 0  # a pause, an outage: no standstill
-        asked = (engine.sent, engine.answered, engine.hits, known) if engine else ()
-        loading = round(self.elapsed_s) if self.is_loading else 0  # no standstill either
-        return (*asked, self.llm_chunks_done, self.pairs_done, self.phase, loading)
 
     def spent(self) -> JSON:
         """The requests and tokens of this call, as far as servers said; dollars are None where the

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import anyio
 import anyio.to_thread
@@ -60,7 +60,7 @@ async def run_stages(
 ) -> None:
     """Do the missing steps of a run: questions by one engine in this process, models in `pool`.
 
-    Listens to signals, watches for a standstill and tells the progress meanwhile. Raises the
+    Listens to signals and tells the progress meanwhile. Raises the
     reason where something stops it: `StoppedEarly` for what another call can go on with.
     """
     progress = reporter.progress
@@ -81,14 +81,7 @@ async def run_stages(
             )
             progress.engine = engine.stats
         stages = Stages(config, directory, todo, engine, pool, progress)
-        async with supervised(
-            config.llm,
-            engine,
-            directory,
-            reporter,
-            waiting_for=stages.waiting_for,
-            fail=stages.stop,
-        ):
+        async with supervised(engine, directory, reporter, stop=stages.stop):
             await stages.run()
         if engine is not None:
             engine.stats.check_lengths()
@@ -113,10 +106,7 @@ class Stages:
         self._progress = progress
         self._stopping = threading.Event()
         self._reason: StoppedEarly | None = None
-        self._at_work: set[str] = set()
-        self._model_stage = ModelStage(
-            directory, pool, progress, stopping=self._stopping, at=self._at
-        )
+        self._model_stage = ModelStage(directory, pool, progress, stopping=self._stopping)
 
     def stop(self, reason: StoppedEarly | None = None) -> None:
         """Ask for a stop: no new requests, no new batches; finished steps stay finished. The first
@@ -125,11 +115,6 @@ class Stages:
         self._stopping.set()
         if self._engine is not None:
             self._engine.stop(self._reason)
-
-    def waiting_for(self) -> str:
-        """The reasons that the run waits, for people who wonder why nothing happens."""
-        work = [*sorted(self._at_work), *([self._engine.waiting_for()] if self._engine else [])]
-        return "; ".join(item for item in work if item) or "nothing that is known"
 
     async def run(self) -> None:
         """Do all that is missing; `StoppedEarly` after `stop`."""
@@ -185,7 +170,6 @@ class Stages:
                     self._directory.chunk(item.chunk),
                     self._engine,
                     self._config.granularity,
-                    at=self._at,
                     on_asked=task_status.started,
                 )
                 self._progress.llm_chunks_done += 1
@@ -198,11 +182,3 @@ class Stages:
                 await anyio.to_thread.run_sync(self._directory.seal, item.chunk)
         finally:
             slots.release()
-
-    @contextlib.contextmanager
-    def _at(self, work: str) -> Iterator[None]:
-        self._at_work.add(work)
-        try:
-            yield
-        finally:
-            self._at_work.discard(work)

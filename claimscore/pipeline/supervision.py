@@ -1,4 +1,4 @@
-"""Supervision of work that takes long: progress is told, signals are heard, a standstill ends."""
+"""Supervision of work that takes long: progress is told, signals are heard."""
 
 from __future__ import annotations
 
@@ -6,81 +6,47 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import FrameType
 from typing import NoReturn
 
 import anyio
 
-from claimscore.config import LLMConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.stopping import STOP_GRACE_S
 from claimscore.pipeline.progress import P, ProgressReporter
 from claimscore.runs import RunDirectory
 
 #: Exit status of a run that was stopped and can be taken up again.
 EXIT_STOPPED = 75
 
-#: Work in which nothing at all happens is hung: said after this time, or twice the timeout
-#: of a request where that is longer.
-HUNG_AFTER_S = 120.0
-
 #: What people see while requests in flight land.
 STOPPING = "stopping: finishing what is in flight (Ctrl-C again: at once)"
 
 _Handler = Callable[[int, FrameType | None], object] | int | None
 
-#: Looks so often in the time after which it warns or stops.
-_LOOKS = 20
-
 
 @contextlib.asynccontextmanager
 async def supervised(
-    llm: LLMConfig,
     engine: Engine | None,
     directory: RunDirectory,
     reporter: ProgressReporter[P],
     *,
-    waiting_for: Callable[[], str],
-    fail: Callable[[StoppedEarly], None],
+    stop: Callable[[StoppedEarly], None],
 ) -> AsyncIterator[None]:
-    """While the block works, tell how far it is, listen to signals, and end a standstill.
+    """While the block works, tell how far it is and listen to signals.
 
-    `waiting_for` says what the work waits for. `fail` is asked to stop in good order, with the
-    reason: at the first signal, and where nothing has happened for long. Where that does not help
-    within the time that requests in flight get, the process ends.
+    `stop` is asked to stop in good order at the first signal, with the reason.
     """
-    progress, on_event = reporter.progress, reporter.event_listener(directory)
-
-    def warn(message: str) -> None:
-        on_event("hung", notice=message)
+    progress = reporter.progress
 
     def interrupt() -> None:
         progress.phase = STOPPING
-        fail(StoppedEarly("interrupted"))
+        stop(StoppedEarly("interrupted"))
 
-    def give_up(message: str) -> None:
-        warn(message)
-        progress.phase = STOPPING
-        fail(StoppedEarly(message))
-        background.start_soon(_leave_after, STOP_GRACE_S + 5)
-
-    warn_after_s = max(HUNG_AFTER_S, 2 * llm.timeout_s)
-    watching = partial(
-        watch,
-        progress.mark,
-        waiting_for,
-        warn_after_s=warn_after_s,
-        stop_after_s=max(warn_after_s, llm.max_outage_s),
-        on_warn=warn,
-        on_stop=give_up,
-    )
     async with anyio.create_task_group() as background:
         background.start_soon(_watch_signals, interrupt)
         background.start_soon(reporter.keep_reporting, directory, engine)
-        background.start_soon(watching)
         try:
             yield
         except Exception:
@@ -93,46 +59,6 @@ async def supervised(
             if engine is not None:
                 engine.observe()
         background.cancel_scope.cancel()
-
-
-async def watch(
-    progress_mark: Callable[[], Hashable],
-    waiting_for: Callable[[], str],
-    *,
-    warn_after_s: float,
-    stop_after_s: float,
-    on_warn: Callable[[str], None],
-    on_stop: Callable[[str], None],
-    clock: Callable[[], float] = anyio.current_time,
-    sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-) -> None:
-    """Look again and again whether anything has changed, until cancelled or the run is stopped.
-
-    `on_warn` hears of a standstill after `warn_after_s` and again each time it has lasted twice
-    as long; `on_stop` once after `stop_after_s`. Any change of the mark begins anew.
-
-    Time in which this process itself was suspended (Ctrl-Z, a closed lid) counts as no more
-    than two looks: nothing could happen then, and the run must not be stopped for it. An event
-    loop that is blocked is not noticed: the watch runs on it.
-    """
-    look_s = min(warn_after_s, stop_after_s) / _LOOKS
-    mark, still_s, next_warning_s = progress_mark(), 0.0, warn_after_s
-    while True:
-        before = clock()
-        await sleep(look_s)
-        seen = progress_mark()
-        if seen != mark:
-            mark, still_s, next_warning_s = seen, 0.0, warn_after_s
-            continue
-        still_s += min(clock() - before, 2 * look_s)
-        why = waiting_for() or "nothing that is known"
-        message = f"nothing has happened for {still_s:,.0f} s; waiting for: {why}"
-        if still_s >= stop_after_s:
-            on_stop(message)
-            return
-        if still_s >= next_warning_s:
-            next_warning_s *= 2
-            on_warn(message)
 
 
 #: Signals that came while `signals_held` and nothing listened yet.
@@ -197,12 +123,6 @@ async def _watch_signals(stop: Callable[[], None]) -> None:
                 stop()
     finally:
         _put_back(before)
-
-
-async def _leave_after(seconds: float) -> None:
-    """End the process unless cancelled before: for what hangs and cannot be cancelled."""
-    await anyio.sleep(seconds)
-    _leave("stopped: something hangs and does not hear")
 
 
 def _leave(why: str) -> NoReturn:

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import logging
 import math
-import time
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
@@ -109,7 +108,7 @@ class Slot:
         if self.is_probe:
             self.endpoint.breaker.end_probe()
         if self._is_in_flight:
-            self.endpoint.dispatcher.landed(self)
+            self.endpoint.dispatcher.landed()
         self.endpoint.n_free += 1
         self.endpoint.dispatcher.look_again()
 
@@ -127,7 +126,7 @@ class Slot:
         attempts.sent += 1
         endpoint.sent += 1
         self._is_in_flight = True
-        dispatcher.took_off(self, key)
+        dispatcher.took_off()
         try:
             with anyio.move_on_after(endpoint.timeout_s) as time_limit:
                 completion = await endpoint.provider.complete(request)
@@ -311,7 +310,6 @@ class Dispatcher:
         self.first_answers = FirstAnswers()
         self.stats = stats
         self._on_event = on_event
-        self._in_flight: dict[Slot, tuple[str, float]] = {}
         self._all_landed: anyio.Event | None = None
         self._line = anyio.Lock(fast_acquire=True)  # first come, first served
         self._changed = anyio.Event()
@@ -347,17 +345,6 @@ class Dispatcher:
     def why_down(self) -> str:
         """The last failure at the endpoint that went down last."""
         return min(self.endpoints, key=lambda endpoint: endpoint.down_s).breaker.why
-
-    @property
-    def n_in_flight(self) -> int:
-        """Requests that were sent and whose answers are not yet in the cache."""
-        return len(self._in_flight)
-
-    def oldest_in_flight(self) -> tuple[str, float] | None:
-        """The key of the request that is in flight for the longest time, and its seconds."""
-        for key, since in self._in_flight.values():
-            return key, time.monotonic() - since
-        return None
 
     @property
     def times_out(self) -> bool:
@@ -430,23 +417,21 @@ class Dispatcher:
             endpoint.is_down for endpoint in self.endpoints if endpoint not in attempts.avoid
         )
 
-    def took_off(self, slot: Slot, key: str) -> None:
+    def took_off(self) -> None:
         """A request was sent."""
-        self._in_flight[slot] = key, time.monotonic()
         self.stats.sent += 1
         self.stats.in_flight += 1
 
-    def landed(self, slot: Slot) -> None:
+    def landed(self) -> None:
         """A request has ended, and its answer, if there is one, is in the cache."""
-        del self._in_flight[slot]
         self.stats.in_flight -= 1
-        if self._all_landed is not None and not self._in_flight:
+        if self._all_landed is not None and not self.stats.in_flight:
             self._all_landed.set()
             self._all_landed = None
 
     async def all_landed(self) -> None:
         """Return when no request is in flight."""
-        while self._in_flight:
+        while self.stats.in_flight:
             self._all_landed = self._all_landed or anyio.Event()
             await self._all_landed.wait()
 

@@ -249,20 +249,6 @@ class Engine:
     def _patience(self) -> str:
         return "a lower --max-concurrency or a longer --timeout-s may help"
 
-    def waiting_for(self) -> str:
-        """The reason that the engine waits, in words; empty without one."""
-        stats = self.observe()
-        parts = [f"{stats.why} ({stats.waiting_s:,.0f} s)"] if stats.why else []
-        if n_elsewhere := self._single_flight.n_elsewhere:
-            parts.append(f"{n_elsewhere:,} requests that another process is asking")
-        if oldest := self._dispatcher.oldest_in_flight():
-            key, age_s = oldest
-            parts.append(
-                f"{self._dispatcher.n_in_flight:,} requests in flight, the oldest ({key[:12]}) "
-                f"for {age_s:,.0f} s"
-            )
-        return "; ".join(parts)
-
 
 class _Backlog:
     """Counts the questions of all calls that no worker has begun; fewer than `few` are few."""

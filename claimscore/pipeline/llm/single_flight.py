@@ -49,8 +49,6 @@ class SingleFlight:
     """
 
     def __init__(self, cache: Cache, stop: Stop, sleep: Sleep, *, locks: bool) -> None:
-        #: Requests that wait, since another process is asking for them.
-        self.n_elsewhere = 0
         self._cache = cache
         self._stop = stop
         self._sleep = sleep
@@ -89,12 +87,8 @@ class SingleFlight:
 
     async def wait_for_other_process(self) -> None:
         """Wait a moment: the other process may buy the answer, or end and free its lock."""
-        self.n_elsewhere += 1
-        try:
-            with self._stop.waiting():
-                await self._sleep(random.uniform(*_OTHER_PROCESS_S))
-        finally:
-            self.n_elsewhere -= 1
+        with self._stop.waiting():
+            await self._sleep(random.uniform(*_OTHER_PROCESS_S))
 
 
 class GroupCommit:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 import tempfile
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -82,10 +82,6 @@ class MapProgress(Progress):
         """Note how far it is; called a few times a second."""
         super().tick()
         self.llm_pace.see(self.rows_done, self.started + self.elapsed_s)
-
-    def mark(self) -> Hashable:
-        """A value that changes whenever something happens."""
-        return (super().mark(), self.rows_done)
 
     def remaining_s(self) -> float | None:
         """Seconds to the end at the recent pace, and no less than the limits and a pause allow;
@@ -163,10 +159,7 @@ def map(
             ) as engine:
                 progress.engine = engine.stats
                 asker = _ChunkAsker(parts, table_prompt, engine, progress)
-                waiting_for, fail = engine.waiting_for, engine.stop
-                async with supervised(
-                    llm, engine, directory, reporter, waiting_for=waiting_for, fail=fail
-                ):
+                async with supervised(engine, directory, reporter, stop=engine.stop):
                     await asker.run(todo)
                 engine.stats.check_lengths()
 

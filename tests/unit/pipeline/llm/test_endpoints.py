@@ -194,7 +194,7 @@ async def test_who_stops_waiting_leaves_everything_free() -> None:
             for number in range(200):
                 tasks.start_soon(one, number, random.choice([0.0, 0.1, 0.1, 0.2, 0.25, 0.3, 5]))
         assert [server.in_flight for server in crowd.dispatcher.servers()] == [0, 0]
-        assert crowd.dispatcher.n_in_flight == 0
+        assert crowd.stats.in_flight == 0
         for number in range(4):  # all four slots can be had at once
             background.start_soon(one, number, 10)
         await anyio.sleep(0.05)

@@ -335,9 +335,9 @@ async def test_stop_ends_the_waiting_in_an_outage() -> None:
         tasks.start_soon(stopped, engine, "abcdef", errors)
         while not engine.observe().why:
             await anyio.sleep(0)
-        assert "nothing has answered yet; is --base-url right?" in engine.waiting_for()
+        assert "nothing has answered yet; is --base-url right?" in engine.observe().why
         engine.stats.answered = 1
-        assert "no answers: down" in engine.waiting_for()
+        assert "no answers: down" in engine.observe().why
         engine.stop()
     assert errors == ["interrupted"]
 
