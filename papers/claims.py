@@ -5,7 +5,7 @@ et al. 2023 (Factcheck-GPT). None of them reports how close other claims come to
 
 Data: texts with their human claims, as `papers.readers` makes them, a file a data set.
 
-Time: two minutes on two cores for `builtin` and all 4,126 texts.
+Time: under a minute for `builtin` and all 4,126 texts.
 
     python -m papers.readers rose acu-cnndm-test.json --out rose.jsonl
     python -m papers.claims rose.jsonl --out runs/rose
