@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +39,7 @@ from claimscore.records.files import find_files
 from claimscore.records.readers import Record, place, read
 from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.stats.bootstrap import ratio, resamples
-from claimscore.text import content_words, has_dangling_subject, split_sentences
+from claimscore.text import content_words, split_sentences
 
 #: F1 of the content words from which on two claims match.
 MATCHING_F1 = 0.6
@@ -51,9 +50,6 @@ MEASURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "recall": ("recalled", ("units",)),
     "precision": ("precise", ("claims",)),
     "f1": ("assigned", ("claims", "units")),
-    "left_whole": ("whole", ("sentences",)),
-    "coverage": ("covered", ("words",)),
-    "dangling": ("dangling", ("claims",)),
 }
 
 SYSTEMS: dict[str, pl.DataType] = {
@@ -145,52 +141,34 @@ def evaluate_claims(config: ClaimsConfig) -> EvaluationResult:
             "claims": pl.DataFrame(claims_rows, schema=CLAIMS, orient="row"),
         },
         facts={"matching_f1": MATCHING_F1, "cases": len(cases)},
-        sections=_sections(measured, len(cases), config.samples),
+        sections=[_section(measured, len(cases), config.samples)],
     )
 
 
-def _sections(systems: pl.DataFrame, n_cases: int, samples: int) -> list[Section]:
-    """What matches, then the form of the claims."""
+def _section(systems: pl.DataFrame, n_cases: int, samples: int) -> Section:
     rows = systems.rows(named=True)
     people = rows[0]
     f1 = {row["system"]: row["f1"] for row in rows}
-    return [
-        Section(
-            "Matched by content words",
-            ("system", "claims a sentence", "recall, %", "precision, %", "one-to-one F1, %"),
-            [
-                (
-                    row["system"],
-                    f"{row['claims_a_sentence']:.2f}",
-                    *(percent_cell(row, name) for name in ("recall", "precision", "f1")),
-                )
-                for row in rows
-            ],
+    return Section(
+        "Matched by content words",
+        ("system", "claims a sentence", "recall, %", "precision, %", "one-to-one F1, %"),
+        [
             (
-                f"{people['n_units']:,} human claims of {people['n_sentences']:,} sentences "
-                f"({people['n_units'] / people['n_sentences']:.2f} a sentence)",
-                f"match: F1 of the stemmed content words of at least {MATCHING_F1}; 95 % bootstrap "
-                f"intervals over {n_cases:,} documents ({samples:,} samples)",
-            ),
-            {"one-to-one F1, %": [percent_mark(row["system"], row, "f1") for row in rows]},
-            line=100 * (f1["whole sentence"] or 0.0),
+                row["system"],
+                f"{row['claims_a_sentence']:.2f}",
+                *(percent_cell(row, name) for name in ("recall", "precision", "f1")),
+            )
+            for row in rows
+        ],
+        (
+            f"{people['n_units']:,} human claims of {people['n_sentences']:,} sentences "
+            f"({people['n_units'] / people['n_sentences']:.2f} a sentence)",
+            f"match: F1 of the stemmed content words of at least {MATCHING_F1}; 95 % bootstrap "
+            f"intervals over {n_cases:,} documents ({samples:,} samples)",
         ),
-        Section(
-            "Form of the claims",
-            ("system", "sentences left whole, %", "words covered, %", "pronoun subjects, %"),
-            [
-                (
-                    row["system"],
-                    *(percent_cell(row, name) for name in ("left_whole", "coverage", "dangling")),
-                )
-                for row in rows
-            ],
-            (
-                "left whole: one claim has all content words of the sentence; covered: content "
-                "words of the text that some claim of the record has",
-            ),
-        ),
-    ]
+        {"one-to-one F1, %": [percent_mark(row["system"], row, "f1") for row in rows]},
+        line=100 * (f1["whole sentence"] or 0.0),
+    )
 
 
 def _cut(record: HumanRecord, pattern: re.Pattern[str] | None) -> list[str]:
@@ -303,10 +281,6 @@ def _counted(
             unit = int(f1[:, number].argmax())
             value = float(f1[unit, number])
             best.append((record.id, claim, value, record.units[unit] if value else None))
-        words = _content_words(" ".join(record.sentences))
-        has = Counter[str]()
-        for claim in claims:
-            has |= _content_words(claim)
         recalled, precise, assigned = matched(f1 >= MATCHING_F1)
         of_record = {
             "recalled": recalled,
@@ -315,13 +289,6 @@ def _counted(
             "claims": len(claims),
             "units": len(record.units),
             "sentences": len(record.sentences),
-            "whole": sum(
-                any(_content_words(sentence) <= _content_words(claim) for claim in claims)
-                for sentence in record.sentences
-            ),
-            "words": len(words),
-            "covered": len(words.keys() & has.keys()),
-            "dangling": sum(has_dangling_subject(claim) for claim in claims),
         }
         for name, count in of_record.items():
             counts.setdefault(name, []).append(count)

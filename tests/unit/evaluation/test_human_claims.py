@@ -57,9 +57,6 @@ def test_a_system_by_hand(tmp_path: Path) -> None:
     # Units: "sings", "sings in Rome" (one claim for both), "born in Oslo" at F1 2*2/(2+4).
     assert (found["recall"], found["precision"]) == (1.0, 3 / 4)
     assert found["f1"] == pytest.approx(2 * 3 / (4 + 4))
-    assert found["left_whole"] == pytest.approx(2 / 3)
-    assert found["coverage"] == 1.0
-    assert found["dangling"] == pytest.approx(1 / 4)
     assert found["f1_low"] <= found["f1"] <= found["f1_high"]
 
 
