@@ -105,7 +105,9 @@ class Tree:
         self.words = [word.text for word in pairs]
         self.spaces = [word.space for word in pairs]
         self.lower = [word.lower() for word in self.words]
-        self.tags, self.labels, self.heads = tags, labels, list(heads)
+        self.tags, self.heads = tags, list(heads)
+        # Walks upwards end there, whatever the parser calls it.
+        self.labels = ["ROOT" if heads[k] == k else label for k, label in enumerate(labels)]
         self.unsure = unsure
         self.children: list[list[int]] = [[] for _ in pairs]
         for child, head in enumerate(self.heads):

@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.encoders": BASE | {"addresses", "http_headers", "http_policy", "retry"},
     "pipeline.encoders.masked_lm": BASE | {"text", "pipeline.encoders"},  # sentence by sentence
     "pipeline.llm": BASE | {"addresses", "http_headers", "http_policy", "retry", "cache", "text"},
-    "pipeline.tasks": BASE | {"claim_checks", "text", "metrics", "baseline", "pipeline.llm"},
+    "pipeline.tasks": BASE | {"claim_checks", "text", "metrics", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
     | {

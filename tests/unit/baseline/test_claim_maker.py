@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from claimscore.baseline import parser
 from claimscore.baseline.claim_maker import ClaimMaker
 from claimscore.baseline.surface import article, past_of
-from claimscore.baseline.tree import tokenise
+from claimscore.baseline.tree import Tree, tokenise
 from tests.support.cut_sentences import cut_sentences
 
 
@@ -185,6 +185,11 @@ def test_a_parse_that_is_no_tree_is_none() -> None:
     assert [tree.words[head] for head in tree.heads] == ["won", "won", "cup", "won", "won"]
     assert tree.labels == ["nsubj", "ROOT", "det", "dobj", "punct"]
     assert tree.tags == ["NNP", "VBD", "DT", "NN", "."]
+
+
+def test_a_root_ends_every_walk_whatever_its_label_is() -> None:
+    tree = Tree(tokenise("Anna left"), ["NNP", "VBD"], ["nsubj", "conj"], [1, 1])
+    assert tree.first_conjunct(1) == 1
 
 
 def test_a_sentence_is_read_alike_whatever_stands_beside_it() -> None:
