@@ -75,11 +75,12 @@ SAMPLES = 1000
 
 
 def records(rows: pl.DataFrame, limit: int | None) -> pl.DataFrame:
-    """The records with both splits in every data set, at most `limit` a data set and split."""
+    """The records with both splits in every data set, a random `limit` of each at most."""
     half = [("val", "test")[zlib.crc32(text.encode()) % 2] for text in rows["source"]]
     has_both = pl.col("split").n_unique().over("dataset") > 1
     rows = rows.with_columns(split=pl.when(has_both).then("split").otherwise(pl.Series(half)))
-    rows = rows.group_by("dataset", "split", maintain_order=True).head(limit or rows.height)
+    order = pl.int_range(pl.len()).shuffle(seed=0).over("dataset", "split")
+    rows = rows.filter(order < (limit or rows.height))
     return rows.select("id", "dataset", "split", "source", "summary", "label")
 
 
@@ -127,7 +128,7 @@ def table(measure: str, values: dict[str, dict[str, Draws]]) -> pl.DataFrame:
 def main(arguments: list[str] | None = None) -> None:
     """Score the rows and print a table a measure."""
     options = parser(__doc__, metrics="summac-zs")
-    options.add_argument("--limit", type=int, help="Rows a data set and split.")
+    options.add_argument("--limit", type=int, help="Random rows a data set and split.")
     options.add_argument("--notebook", action="store_true", help="The notebook's threshold.")
     options.add_argument("--grid", action="store_true", help="SummaC-ZS by setting.")
     given = options.parse_args(arguments)
