@@ -24,7 +24,7 @@ def with_chunk_size(
     """The settings with a number of records a chunk: that of the folder's `stored` settings, the
     user's, or one that suits so many records.
 
-    The built-in rules answer at once, so nothing is gained there by small chunks.
+    `builtin` answers at once, so nothing is gained there by small chunks.
     """
     if config.chunk_records:
         return config
