@@ -27,7 +27,6 @@ from claimscore.evaluation.label_items import (
     people,
     read_labels,
 )
-from claimscore.evaluation.ratings_table import LARGEST
 from claimscore.evaluation.result import (
     EvaluationResult,
     Mark,
@@ -50,6 +49,8 @@ from claimscore.stats.prediction_powered import (
 
 #: Labels of fewer records show no interval of κ.
 KAPPA_RECORDS = 30
+
+HALF_AS_WIDE = "an interval half as wide takes about four times the labels, and enough records"
 
 #: Steps of the probability in the reliability diagram.
 BINS = 5
@@ -81,11 +82,6 @@ class LabelsConfig:
     labels: tuple[str, ...] = argument(
         metavar="LABELS...", help="Labels, a file a person, as `claimscore label` wrote them."
     )
-    half_width: float | None = option(
-        None,
-        metavar="NUMBER",
-        help="Half of a wanted interval: how many labels it needs; default: half of today's.",
-    )
     samples: int = option(1000, help="Number of bootstrap samples.")
     seed: int = option(0, help="Seed of the bootstrap.")
 
@@ -93,8 +89,6 @@ class LabelsConfig:
         if not self.labels:
             raise ConfigError("name at least one file of labels")
         check_least(self, samples=1, seed=0)
-        if self.half_width is not None and not 0 < self.half_width <= LARGEST:
-            raise ConfigError(f"--half-width must be a number above 0, not {self.half_width:g}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,12 +104,6 @@ class _Labelled:
     by_verdict: pl.DataFrame
     reliability: pl.DataFrame
 
-    @property
-    def half_width(self) -> float | None:
-        """The wanted half of an interval."""
-        own = self.mean.half_width
-        return self.config.half_width or (None if own is None else own / 2)
-
     def tables(self) -> dict[str, pl.DataFrame]:
         estimates = [
             {"estimate": name, "value": one.value, "low": one.low, "high": one.high}
@@ -127,15 +115,12 @@ class _Labelled:
         return found | (of_claims if self.reliability.height else {})
 
     def facts(self) -> dict[str, Any]:
-        wanted = self.half_width
         return {
             "metric": self.metric,
             "items": self.n_items,
             "records": self.mean.n_records,
             "labels": self.mean.n_labels,
             "ties": self.n_ties,
-            "half_width": wanted,
-            "labels_needed": None if wanted is None else self.mean.labels_needed(wanted),
         }
 
     def estimates(self) -> dict[str, Estimate]:
@@ -158,7 +143,7 @@ class _Labelled:
             Mark(name, one.value, one.low, one.high, fixed(one.value, 3))
             for name, one in self.estimates().items()
         ]
-        what = "claims" if self.reliability.height else "records"
+        what, reason = "claims" if self.reliability.height else "records", self.mean.reason
         notes = [
             f"{self.mean.n_labels:,} of {self.n_items:,} {what} have a label; 95 % intervals over "
             f"{self.mean.n_records:,} records ({self.config.samples:,} samples)",
@@ -170,24 +155,10 @@ class _Labelled:
             f"Mean of {self.metric}",
             ("mean", "value", "95 % interval"),
             rows,
-            (*notes, *self._needed()),
+            (*notes, f"{reason}: no interval" if reason else HALF_AS_WIDE),
             {f"Mean of {self.metric}": marks},
             line=self.mean.corrected.value,
         )
-
-    def _needed(self) -> Iterator[str]:
-        wanted = self.half_width
-        if self.mean.reason is not None or wanted is None:
-            yield f"{self.mean.reason}: no interval"
-            return
-        said = f"an interval of ± {wanted:.3g}"
-        if self.config.half_width is None:
-            said = f"an interval half as wide (± {wanted:.3g}; --half-width names another)"
-        n = self.mean.labels_needed(wanted)
-        if n is None or n > self.n_items:
-            yield f"{said} needs more records: a label for every item does not give it"
-        else:
-            yield f"{said} needs about {n:,} labels"
 
     def _agreement(self) -> Section:
         cells = [

@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from claimscore.stats.bootstrap import MIN_VALUES, Array, Bounds, exponential_weights
 from claimscore.stats.paired import paired_differences, paired_interval
@@ -40,7 +39,6 @@ LEAST_LABELS = 5
 FEW_LABELS = 8
 
 _TAIL = 0.025
-_QUANTILE = float(stats.norm.ppf(1 - _TAIL))
 
 
 class Estimate(NamedTuple):
@@ -86,8 +84,6 @@ class CorrectedMean:
 
     `uncorrected` is the metric's own mean, `classical` the weighted mean of the labels alone,
     `corrected` that with the predictions; `reason` says why these two have no interval.
-    `half_width` is half the corrected interval; labels can shrink it to `least_half_width` at most,
-    because the records are a sample too.
     """
 
     n_records: int
@@ -96,16 +92,6 @@ class CorrectedMean:
     classical: Estimate
     corrected: Estimate
     reason: str | None = None
-    half_width: float | None = None
-    least_half_width: float | None = None
-
-    def labels_needed(self, half_width: float) -> int | None:
-        """Labels for an interval of ± `half_width`; None where these records cannot give it."""
-        if self.half_width is None or self.least_half_width is None:
-            return None
-        of_labels = self.half_width**2 - self.least_half_width**2
-        room = half_width**2 - self.least_half_width**2
-        return math.ceil(self.n_labels * of_labels / room) if room > 0 else None
 
 
 def corrected_mean(sample: LabelledSample, *, samples: int, seed: int) -> CorrectedMean:
@@ -135,7 +121,7 @@ def share_bounds(hits: Array, weight: Array, *, samples: int, seed: int) -> Boun
     sample = LabelledSample(
         np.arange(n), ones, zeros, zeros, zeros.astype(np.intp), label, weight[labelled]
     )
-    return Bounds(*_interval([_Mean(sample, sample.stratum, 0.0)], samples, seed)[1:3])
+    return Bounds(*_interval([_Mean(sample, sample.stratum, 0.0)], samples, seed)[1:])
 
 
 class Draw(NamedTuple):
@@ -176,13 +162,6 @@ def _allocated(sizes: NDArray[np.intp], n: int) -> NDArray[np.intp]:
     return found
 
 
-class _Interval(NamedTuple):
-    value: float
-    low: float
-    high: float
-    variance: float
-
-
 class _Mean:
     """The mean of a sample with labels, corrected by predictions of some weight in strata."""
 
@@ -221,18 +200,6 @@ class _Mean:
         corrected = (errors * of_all + one_more * self._ends) / (of_all + one_more)
         means: Array = corrected + (drawn @ self._predictions) / total
         return means
-
-    def labels_variance(self) -> float:
-        """The part of the variance that comes from labelling some items only."""
-        sample, variance = self._sample, 0.0
-        for one in range(self._n_strata):
-            own = sample.labelled & (self._stratum == one)
-            n, n_items = int(own.sum()), int((self._stratum == one).sum())
-            if n > 1:
-                share = sample.share[own]
-                error = share * (self._error[own] - np.average(self._error[own], weights=share))
-                variance += n_items**2 / n * max(0.0, 1 - n / n_items) * float(error.var(ddof=1))
-        return variance / self.n_records**2
 
 
 def _ends(sample: LabelledSample) -> tuple[float, float]:
@@ -276,7 +243,7 @@ def _why_no_interval(sample: LabelledSample) -> str | None:
     return "all ratings are equal" if least == largest else None
 
 
-def _interval(means: list[_Mean], samples: int, seed: int) -> _Interval:
+def _interval(means: list[_Mean], samples: int, seed: int) -> Estimate:
     """Of a mean, or of the first less the second."""
     n = max(mean.n_records for mean in means)
 
@@ -287,11 +254,11 @@ def _interval(means: list[_Mean], samples: int, seed: int) -> _Interval:
         return first - others[0][::-1] if others else first
 
     least, largest = means[0].limits if len(means) == 1 else (-math.inf, math.inf)
-    value = min(largest, max(least, float(estimate(np.ones((1, n + len(means))))[1, 0])))
+    value = float(estimate(np.ones((1, n + len(means))))[1, 0])
     blocks = exponential_weights(n + len(means), samples, seed)
-    low, middle, high = np.concatenate([estimate(block) for block in blocks], axis=1)
-    low, high = np.quantile(low, _TAIL), np.quantile(high, 1 - _TAIL)
-    return _Interval(value, max(least, float(low)), min(largest, float(high)), float(middle.var()))
+    low, _, high = np.concatenate([estimate(block) for block in blocks], axis=1)
+    ends = value, float(np.quantile(low, _TAIL)), float(np.quantile(high, 1 - _TAIL))
+    return Estimate(*(min(largest, max(least, end)) for end in ends))
 
 
 def _estimates(both: list[LabelledSample], samples: int, seed: int) -> CorrectedMean:
@@ -299,33 +266,19 @@ def _estimates(both: list[LabelledSample], samples: int, seed: int) -> Corrected
     if not all(sample.labelled.any() for sample in both):
         raise ValueError("no item has a label")
     reason = next(filter(None, map(_why_no_interval, both)), None)
-    strata = [_joined_strata(sample) for sample in both]
-    means = [
-        _Mean(sample, stratum, _weight_of_predictions(sample, stratum))
-        for sample, stratum in zip(both, strata, strict=True)
-    ]
-    of_labels = [_Mean(sample, np.zeros_like(sample.stratum), 0.0) for sample in both]
-    corrected, classical = (_interval(some, samples, seed) for some in (means, of_labels))
+    corrected, of_labels = [], []
+    for sample in both:
+        stratum = _joined_strata(sample)
+        corrected.append(_Mean(sample, stratum, _weight_of_predictions(sample, stratum)))
+        of_labels.append(_Mean(sample, np.zeros_like(stratum), 0.0))
     by_record = [np.bincount(one.record, one.share * one.metric).astype(float) for one in both]
     d = by_record[0] if len(both) == 1 else paired_differences(by_record[1], by_record[0])
-    known = CorrectedMean(
-        d.size,
-        sum(int(sample.labelled.sum()) for sample in both),
-        _uncorrected(d, samples, seed),
-        Estimate(classical.value, None, None),
-        Estimate(corrected.value, None, None),
-        reason,
-    )
+    estimates = [_interval(means, samples, seed) for means in (of_labels, corrected)]
     if reason is not None:
-        return known
-    half = (corrected.high - corrected.low) / 2
-    of_records = corrected.variance - sum(mean.labels_variance() for mean in means)
-    return dataclasses.replace(
-        known,
-        classical=Estimate(*classical[:3]),
-        corrected=Estimate(*corrected[:3]),
-        half_width=half,
-        least_half_width=min(half, _QUANTILE * math.sqrt(max(0.0, of_records))),
+        estimates = [Estimate(estimate.value, None, None) for estimate in estimates]
+    n_labels = sum(int(sample.labelled.sum()) for sample in both)
+    return CorrectedMean(
+        d.size, n_labels, _uncorrected(d, samples, seed), estimates[0], estimates[1], reason
     )
 
 
