@@ -273,7 +273,6 @@ def corrected(rows: Sequence[MetricDifference]) -> list[MetricDifference]:
 def most_moved(paired: PairedScores, top: int) -> list[Move]:
     """The records whose score moved most, the largest difference first; of equals by id."""
     size = pl.col("difference").abs()
-    rows = (
-        paired.rows.filter(size > 0).sort(size.round(9), "id", descending=[True, False]).head(top)
-    )
+    moved = paired.rows.filter(size > 0).sort(size.round(9), "id", descending=[True, False])
+    rows = moved.head(min(top, moved.height))
     return [Move(paired.metric, *values) for values in rows.select("id", "a", "b").iter_rows()]

@@ -198,7 +198,7 @@ def test_one_rating_has_no_correlation(cli: Command, run: Path, tmp_path: Path) 
     assert found["means"][0]["low"] is None
     out = cli("evaluate", "labels", run, sheet).out
     assert "not defined" in out
-    assert "fewer than 8 ratings: no interval" in out
+    assert "fewer than 12 ratings: no interval" in out
 
 
 def test_what_cannot_be_drawn(cli: Command, run: Path) -> None:

@@ -121,6 +121,7 @@ def test_metrics_and_the_number_of_records_may_be_chosen(pair: tuple[Path, Path]
     assert sizes == sorted(sizes, reverse=True)
     assert len(sizes) == len(run.records) == 3
     assert not compared(*pair, top=0).runs[0].records
+    assert len(compared(*pair, top=10**20).runs[0].records) == len(IDS)
     with pytest.raises(ConfigError, match="no scores of rouge; there are: caspr, ds"):
         compared(*pair, metrics=("rouge",))
 
