@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -157,40 +156,6 @@ def test_ctrl_c(tmp_path: Path, whole: tuple[bytes, bytes]) -> None:
         result = project.finish()
         assert server.paid.total() == N_ROWS + 2 * (N_ROWS // 100), "empty ones three times"
     assert result == whole
-
-
-def test_two_maps_share_the_limit_of_their_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each is told the whole limit and takes its part; kill -9 of one leaves the other whole.
-
-    Without sharing the two would send twice what the server allows, and half be refused.
-    """
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-shared")
-    n_rows, n_empty = 150, 1
-    both, counts = threading.Event(), Counter[str]()
-
-    async def answer(body: Body) -> Completion:
-        counts[body["messages"][-1]["content"].split()[1]] += 1
-        if min(counts["one"], counts["two"]) >= n_rows // 3:
-            both.set()
-        return await echo(body)
-
-    limits = {"rpm": 3_600, "depth_s": 1, "headers": "none", "retry_after": "none"}
-    with FakeServer(answer=answer, keep=False, **limits) as server:
-        one, two = (
-            Project(tmp_path / name, server, "--rpm", "3600", name=name, n_rows=n_rows)
-            for name in ("one", "two")
-        )
-        with two.start() as survivor:
-            with one.start():
-                assert both.wait(timeout=60)
-            _, stderr = survivor.communicate(timeout=60)
-        assert survivor.returncode == 3, stderr
-        one.finish()
-        assert len(server.paid) == 2 * n_rows
-        assert server.paid.total() - 2 * (n_rows + 2 * n_empty) <= IN_FLIGHT
-        assert server.counts.outcomes["limit"] <= 0.01 * server.paid.total()
 
 
 # In this process

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from claimscore.config import LLMConfig, api_key, user_state_dir
+from claimscore.config import LLMConfig
 from claimscore.pipeline.estimate.figures import Estimate
 from claimscore.pipeline.llm.providers.base import Provider, servers_of
-from claimscore.pipeline.llm.ratelimit.shared import LIMITS_FILE, SharedLimits, shared_scope
 
 
 def hours_of_limits(
@@ -19,35 +18,16 @@ def hours_of_limits(
         return None, "builtin answers on this machine, in milliseconds"
     if llm.family == "openai-batch":
         return None, "a batch is promised within 24 hours; how soon it comes is not known"
-    total = estimate.total
-    used = total.prompt_tokens.expected + total.completion_tokens.expected
-    per_minute, reasons = 0.0, []
-    for server in servers_of(provider):
-        rpm, tpm, source = _limits(llm, server)
-        bounds = []
-        if rpm is not None:
-            bounds.append((rpm, f"{rpm:,.0f} requests a minute ({source})"))
-        if tpm is not None:
-            bounds.append(
-                (tpm * estimate.requests / used, f"{tpm:,.0f} tokens a minute ({source})")
-            )
-        if not bounds:
-            return None, "no limit of the server is known: --rpm or --tpm would tell the hours"
-        requests, reason = min(bounds)
-        per_minute += requests
-        reasons.append(reason)
-    return estimate.requests / per_minute / 60, f"hours: {', and '.join(reasons)}"
-
-
-def _limits(llm: LLMConfig, server: Provider) -> tuple[float | None, float | None, str]:
-    """Requests and tokens a minute of a server: as given, else as any process last learnt them."""
-    if llm.rpm is not None or llm.tpm is not None:
-        return llm.rpm, llm.tpm, "as given"
-    path, url = user_state_dir() / LIMITS_FILE, getattr(server, "base_url", None)
-    if url is None or not path.is_file():
-        return None, None, ""
-    learnt = SharedLimits(path, shared_scope(url, api_key())).recall()
-    if learnt is None:
-        return None, None, ""
-    rpm = learnt.rpm or (learnt.found_rps * 60 if learnt.found_rps else None)
-    return rpm, learnt.tpm, "as last learnt"
+    bounds = []
+    if llm.rpm is not None:
+        bounds.append((llm.rpm, f"{llm.rpm:,.0f} requests a minute"))
+    if llm.tpm is not None:
+        total = estimate.total
+        used = total.prompt_tokens.expected + total.completion_tokens.expected
+        bounds.append((llm.tpm * estimate.requests / used, f"{llm.tpm:,.0f} tokens a minute"))
+    if not bounds:
+        return None, "no limit of the server is known: --rpm or --tpm would tell the hours"
+    servers = len(servers_of(provider))
+    per_minute, reason = min(bounds)
+    of_each = f" of each of {servers} servers" if servers > 1 else ""
+    return estimate.requests / (servers * per_minute) / 60, f"hours: {reason}{of_each}"

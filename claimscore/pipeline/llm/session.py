@@ -1,4 +1,4 @@
-"""An engine from settings: cache, limits shared with other processes, budget, provider.
+"""An engine from settings: cache, limits, budget, provider.
 
 The one place where the parts of the engine are put together; `run`, `map` and one's own
 scripts open it here.
@@ -16,7 +16,7 @@ import anyio
 
 from claimscore.cache.entry import Entry
 from claimscore.cache.store import DiskCache
-from claimscore.config import LLMConfig, api_key, user_cache_dir, user_state_dir
+from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.batch_jobs.journal import journal_folder, paid_twice_online
 from claimscore.pipeline.llm.budget.cap import Budget
@@ -26,7 +26,6 @@ from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, base_urls, servers_of
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
-from claimscore.pipeline.llm.ratelimit.shared import LIMITS_FILE, SharedLimits, shared_scope
 from claimscore.pipeline.llm.stopping import Stop
 from claimscore.types import Completion
 
@@ -88,12 +87,10 @@ async def open_engine(
             bounds = {"max_concurrency": provider.batch_size, "timeout_s": None, "max_attempts": 1}
             bounds["stop"] = Stop(grace_s=0.0)
         limiters = [
+            # of several servers, events say which it is
             _limiter(
                 llm,
                 server,
-                stack,
-                tell,
-                # of several servers, events say which it is
                 tell if server is provider else partial(tell, server=base_urls(server)[0]),
             )
             for server in servers_of(provider)
@@ -125,49 +122,13 @@ async def open_engine(
                 await provider.aclose()
 
 
-def _limiter(
-    llm: LLMConfig,
-    server: Provider,
-    stack: contextlib.AsyncExitStack,
-    tell: OnEvent,
-    on_event: OnEvent,
-) -> RateLimiter:
-    """The limiter of one server: it keeps limits as given, as declared by headers, or as found.
-
-    They are shared with other processes, and so is how the server wants to be asked.
-    """
-    shared, base_url = None, getattr(server, "base_url", None)
-    if base_url is not None:
-        shared = SharedLimits(
-            user_state_dir() / LIMITS_FILE,
-            shared_scope(base_url, api_key()),
-            on_warning=lambda text: tell("limits", notice=text),
-        )
-        _share_dialect(server, shared)
+def _limiter(llm: LLMConfig, server: Provider, on_event: OnEvent) -> RateLimiter:
+    """The limiter of one server: it keeps limits as given, as declared by headers, or as found."""
     if isinstance(server, Collecting):
         return RateLimiter(slow_start=False)  # its server limits batch jobs, not requests
-    limiter = RateLimiter(
-        rpm=llm.rpm,
-        tpm=llm.tpm,
-        max_concurrency=llm.max_concurrency,
-        shared=shared,
-        on_event=on_event,
+    return RateLimiter(
+        rpm=llm.rpm, tpm=llm.tpm, max_concurrency=llm.max_concurrency, on_event=on_event
     )
-    stack.callback(limiter.close)
-    return limiter
-
-
-def _share_dialect(provider: Any, shared: SharedLimits) -> None:
-    """How this server wants to be asked, as it was found out before, and what is found out now."""
-    from claimscore.pipeline.llm.providers.schema import Dialect
-
-    if not hasattr(provider, "on_dialect"):
-        return
-    name = f"dialect of {provider.model}"
-    stored = shared.recall_fact(name)
-    if stored is not None:
-        provider.dialect = Dialect.from_json(stored)
-    provider.on_dialect = lambda dialect: shared.remember_fact(name, dialect.to_json())
 
 
 async def _recover(provider: Any, cache: Any, folder: Path, on_event: OnEvent | None) -> None:

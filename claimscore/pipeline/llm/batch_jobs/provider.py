@@ -93,7 +93,7 @@ class OpenAIBatchProvider:
     """`openai-batch:MODEL`. The cache keys are those of `openai:MODEL`.
 
     An engine calls `recover`, then `start`, then `complete`. `state`, the journal's folder, may be
-    replaced before that. `on_event` hears of rare events; `dialect` and `on_dialect` are as in
+    replaced before that. `on_event` hears of rare events; `dialect` is as in
     `OpenAIProvider`, which takes the options of the `server`. Times are in seconds; `clock`, `now`
     and `sleep` are for tests.
     """
@@ -123,7 +123,6 @@ class OpenAIBatchProvider:
         self.base_url = self._online.base_url
         self.namespace = self._online.namespace
         self.dialect = Dialect()
-        self.on_dialect: Callable[[Dialect], None] | None = None
         self.on_event: Callable[..., None] | None = None
         self._client = BatchClient(
             self._online.server, model, timeout_s=self._online.timeout_s, transport=transport
@@ -635,8 +634,6 @@ class OpenAIBatchProvider:
         learnt = learn_dialect(refusal, asked)
         if learnt is not None and self.dialect == asked:  # else another job has taught it
             self.dialect = learnt
-            if self.on_dialect is not None:
-                self.on_dialect(learnt)
         return learnt is not None
 
 

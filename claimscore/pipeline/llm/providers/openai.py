@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -116,7 +116,7 @@ class OpenAIProvider:
     """`openai:MODEL` at `base_url`. The key and `headers` are sent there and nowhere else.
 
     `params` go into every request, before those of its prompt. `dialect` may be set to what was
-    learnt of this server and model before; `on_dialect` hears of each change.
+    learnt of this server and model before.
     """
 
     family = "openai"
@@ -140,7 +140,6 @@ class OpenAIProvider:
         self.server = OpenAIServer(base_url, key, headers=headers, allow_http_key=allow_http_key)
         self.base_url = self.server.base_url
         self.namespace = namespace or self.base_url
-        self.on_dialect: Callable[[Dialect], None] | None = None
         self._dialects = {model: Dialect()}
         self._replacement = transport
         asks_openai = transport is None and self.base_url == DEFAULT_BASE_URL
@@ -221,8 +220,6 @@ class OpenAIProvider:
 
     def _learn(self, model: str, dialect: Dialect) -> None:
         self._dialects[model] = dialect
-        if self.on_dialect is not None and model == self.model:
-            self.on_dialect(dialect)
 
     def _late_error(self, reply: Reply, error: object) -> ClaimscoreError:
         """An error in an answer with status 200: OpenRouter sends that before it has one.

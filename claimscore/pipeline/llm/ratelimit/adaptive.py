@@ -229,7 +229,7 @@ class AdaptiveRate:
     found soon. Only time in which this rate holds requests back counts as growth.
     """
 
-    def __init__(self, found_per_s: float | None = None) -> None:
+    def __init__(self) -> None:
         #: The limit as it was last found, in requests a second.
         self.found_per_s: float | None = None
         self._test = RefusalTest()
@@ -243,8 +243,6 @@ class AdaptiveRate:
         self._empty: tuple[int, float] | None = None
         #: Requests sent since a time, while there is no rate, and a second before that.
         self._since, self._n_since, self._before_per_s = -math.inf, 0, 0.0
-        if found_per_s is not None:
-            self._start(found_per_s, math.inf)
 
     @property
     def per_s(self) -> float | None:

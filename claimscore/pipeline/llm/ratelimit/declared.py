@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from claimscore.pipeline.llm.ratelimit.bucket import BURST_S, TokenBucket
-from claimscore.pipeline.llm.ratelimit.shared import Leases
 from claimscore.types import LimitState
 
 
@@ -40,10 +39,6 @@ def read_header(state: LimitState) -> HeaderLimit | None:
 #: small, and some servers round resets to whole seconds.
 _DEEP_S = 3.0
 
-#: While a server shows more than so many seconds of its rate saved up, the server's own account is
-#: followed, which all processes see; below it, they share what flows in.
-_CREDIT_LEFT_S = 2.0
-
 #: Left in a server's bucket, in seconds of the rate, for late and bunched arrivals.
 _MARGIN_S = 0.25
 
@@ -68,16 +63,12 @@ class DeclaredLimit:
     that was sent since must be subtracted and what flowed in since added; at its latest it holds
     as it is. The account kept here moves only as far as into the range between the two: so it
     neither drifts nor depends on how long answers take or in which order they come.
-
-    With `leases`, units are also leased from the limit that processes share.
     """
 
-    def __init__(self, option: float | None, leases: Leases | None = None) -> None:
+    def __init__(self, option: float | None) -> None:
         self.option = option
         self.header: HeaderLimit | None = None
         self._bucket: TokenBucket | None = None
-        self._leases = leases
-        self._leasing = True
         self._uses_credit = False
         self._is_trusted = True
         self._margin = 0.0
@@ -96,36 +87,18 @@ class DeclaredLimit:
         """Whether the limit that is kept is the server's."""
         return self.header is not None and self.per_minute == self.header.per_minute
 
-    def assume(self, per_minute: float | None) -> None:
-        """Keep the limit that headers declared in an earlier run, until headers come."""
-        if per_minute is not None and self.header is None:
-            self.header = HeaderLimit(per_minute, None, 0.0)
-            self._set_rate()
-
     def wait_s(self, units: float, now: float) -> float:
-        """Seconds until so many units may be sent by this process alone; 0.0 now."""
+        """Seconds until so many units may be sent; 0.0 now."""
         bucket = self._bucket
         if bucket is None:
             return 0.0
         return bucket.wait_s(now, min(units, bucket.capacity) if self._uses_credit else 0.0)
-
-    def lease_wait_s(self, units: float, now: float) -> float:
-        """Seconds until other processes leave so many units; 0.0 now. To be asked last."""
-        bucket = self._bucket
-        if bucket is None or self._leases is None:
-            return 0.0
-        self._leasing = not (
-            self._uses_credit and bucket.level - units > _CREDIT_LEFT_S * bucket.rate
-        )
-        return self._leases.wait_s(units, bucket, now) if self._leasing else 0.0
 
     def take(self, units: float) -> None:
         """Spend units, or give them back where `units` is negative."""
         if self._bucket is None:
             return
         self._bucket.level -= units
-        if self._leases is not None and self._leasing:
-            self._leases.take(units)
         if units > self._largest:
             self._largest = units
             if not self._uses_credit:
@@ -139,13 +112,6 @@ class DeclaredLimit:
         if self._bucket is None:
             return
         self._bucket.level = min(self._bucket.level - units, self._bucket.capacity)
-        if self._leases is not None and self._leasing:
-            self._leases.take(units)
-
-    def close(self) -> None:
-        """Return to other processes what this one has leased and not used."""
-        if self._leases is not None:
-            self._leases.give_back()
 
     def rest_until(self, when: float) -> None:
         """Do not catch up after a pause."""
@@ -210,9 +176,8 @@ class DeclaredLimit:
             self._margin = min(max(_MARGIN_S * bucket.rate, 2.0), header.depth / 4)
             bucket.capacity = header.depth - self._margin
             return
-        slack_s = 0.0 if self._leases is None else self._leases.slack_s
         room = min(self._largest - 1, _LARGEST_SHARE * limit)
-        bucket.rate = (limit - room) / (60 + BURST_S + _CLOCK_S + slack_s)
+        bucket.rate = (limit - room) / (60 + BURST_S + _CLOCK_S)
         bucket.capacity = BURST_S * bucket.rate
         self._margin = min(_MARGIN_S * bucket.rate, header.depth / 8 if header else 0.0)
         if had_credit:

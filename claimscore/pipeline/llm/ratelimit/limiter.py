@@ -11,7 +11,6 @@ import anyio
 
 from claimscore.pipeline.llm.ratelimit.adaptive import AdaptiveRate, Evidence, SlowStart
 from claimscore.pipeline.llm.ratelimit.declared import DeclaredLimit
-from claimscore.pipeline.llm.ratelimit.shared import RememberedLimits, SharedLimits
 from claimscore.types import RateLimits
 
 #: Without a `retry-after` the first pause is so long; each further one is twice as long.
@@ -23,7 +22,7 @@ _CLOSED = 0.125
 #: ... or where, with evidence of a limit, a `retry-after` asks for more than this.
 _LONG_S = 1.0
 
-#: The limit that was found is an event, and remembered, when it has changed by so much.
+#: The limit that was found is an event when it has changed by so much.
 _NEWS = 0.2
 
 
@@ -79,8 +78,7 @@ class RateLimiter:
     (`AdaptiveRate`). Where nearly all requests are refused, or such a refusal asks for more than a
     second, all requests pause; a pause lasts as long as the server asks.
 
-    `shared` are limits that other processes keep too. `on_event` hears of what happens seldom:
-    "limits learnt", "rate lowered", "paused".
+    `on_event` hears of what happens seldom: "limits learnt", "rate lowered", "paused".
     """
 
     def __init__(
@@ -91,16 +89,14 @@ class RateLimiter:
         max_concurrency: int = 64,
         slow_start: bool = True,
         clock: Callable[[], float] = anyio.current_time,
-        shared: SharedLimits | None = None,
         on_event: Callable[..., None] | None = None,
     ) -> None:
-        self._requests = DeclaredLimit(rpm, None if shared is None else shared.leases("requests"))
-        self._tokens = DeclaredLimit(tpm, None if shared is None else shared.leases("tokens"))
+        self._requests = DeclaredLimit(rpm)
+        self._tokens = DeclaredLimit(tpm)
         declared = rpm is not None or tpm is not None
         self._slow_start = SlowStart(max_concurrency, is_open=declared or not slow_start)
         self._adaptive = AdaptiveRate()
         self._clock = clock
-        self._shared = shared
         self._on_event = on_event
         self._in_flight = 0
         self._n_sent = self._tokens_sent = 0
@@ -114,7 +110,6 @@ class RateLimiter:
         self._why_paused = ""
         self._n_pauses = 0
         self._found_told: float | None = None
-        self._recall()
 
     # -- before a request
 
@@ -124,16 +119,14 @@ class RateLimiter:
         It is as far as is known: every outcome may change it.
         """
         now = self._clock()
-        wait_s = max(
+        return max(
+            0.0,
             self._paused_until - now,
             self._slow_start.wait_s(self._in_flight, now),
             self._adaptive.wait_s(now),
             self._requests.wait_s(1, now),
             self._tokens.wait_s(tokens, now),
         )
-        if wait_s > 0:
-            return wait_s
-        return max(self._requests.lease_wait_s(1, now), self._tokens.lease_wait_s(tokens, now))
 
     def try_reserve(self, tokens: int) -> Permit | None:
         """A permit for a request of so many tokens; None where it may not go now."""
@@ -201,13 +194,6 @@ class RateLimiter:
         """Begin again with few requests in flight, after an outage."""
         self._slow_start.restart()
 
-    def close(self) -> None:
-        """Return to other processes what was not used, and tell them what was found."""
-        if self._adaptive.found_per_s is not None:
-            self._remember()
-        self._requests.close()
-        self._tokens.close()
-
     def state(self) -> LimiterState:
         """The limits that hold requests back now."""
         rpm, tpm, per_s = self._requests.per_minute, self._tokens.per_minute, self._adaptive.per_s
@@ -266,41 +252,13 @@ class RateLimiter:
             self._slow_start.open()
             rpm, tpm = self._requests.per_minute, self._tokens.per_minute
             self._tell("limits learnt", rpm=rpm, tpm=tpm)
-            self._remember()
 
     def _tell_found(self) -> None:
         found, told = self._adaptive.found_per_s, self._found_told
         if found is not None and (told is None or abs(found / told - 1) > _NEWS):
             self._found_told = found
             self._tell("rate lowered", rpm=round(60 * found, 1))
-            self._remember()
 
     def _tell(self, kind: str, **fields: object) -> None:
         if self._on_event is not None:
             self._on_event(kind, **fields)
-
-    # -- other processes
-
-    def _recall(self) -> None:
-        """Begin where any process has left off."""
-        limits = None if self._shared is None else self._shared.recall()
-        if limits is None:
-            return
-        self._requests.assume(limits.rpm)
-        self._tokens.assume(limits.tpm)
-        if limits.found_rps is not None:
-            self._found_told = limits.found_rps
-            self._adaptive = AdaptiveRate(limits.found_rps)
-            self._slow_start.open()
-
-    def _remember(self) -> None:
-        """Let other processes, and later ones, begin where this one is."""
-        if self._shared is not None:
-            requests, tokens = self._requests.header, self._tokens.header
-            self._shared.remember(
-                RememberedLimits(
-                    rpm=None if requests is None else requests.per_minute,
-                    tpm=None if tokens is None else tokens.per_minute,
-                    found_rps=self._adaptive.found_per_s,
-                )
-            )

@@ -104,14 +104,12 @@ async def test_an_answer_comes_back_whole(answer: httpx2.Response, expected: Com
 
 
 async def test_another_model_is_asked_in_its_own_way():
-    """What one model complains of is left out for it alone, and told of the provider's alone."""
-    told: list[Dialect] = []
+    """What one model complains of is left out for it alone."""
     unwanted = error(
         400, "Unsupported value: 'temperature' does not support 0", param="temperature"
     )
     server = Server(unwanted, reply("{}"))
     provider = server.provider()
-    provider.on_dialect = told.append
     await provider.complete(dataclasses.replace(REQUEST, model="thinker"))
     await provider.complete(REQUEST)
     assert [(body["model"], "temperature" in body) for body in server.bodies] == [
@@ -119,7 +117,6 @@ async def test_another_model_is_asked_in_its_own_way():
         ("thinker", False),
         ("m", True),
     ]
-    assert told == []
     assert provider.dialect == Dialect()
 
 
@@ -128,14 +125,13 @@ async def test_json_modes_fall_back_and_are_remembered(status: int):
     """json_schema, then json_object, then the schema as text only; asked once per provider."""
     refusal = error(status, "response_format of this type is unavailable")
     server = Server(refusal, refusal, reply("ok"))
-    provider, told = server.provider(), list[Dialect]()
-    provider.on_dialect = told.append
+    provider = server.provider()
     await provider.complete(REQUEST)
     await provider.complete(REQUEST)
     await provider.complete(dataclasses.replace(REQUEST, messages=REQUEST.messages[1:]))
     kinds = [body.get("response_format", {}).get("type") for body in server.bodies]
     assert kinds == ["json_schema", "json_object", None, None, None]
-    assert told == [Dialect("json_object"), Dialect("text")]
+    assert provider.dialect == Dialect("text")
     order = f"Answer with one JSON object and nothing else. Its JSON schema:\n{SCHEMA_TEXT}"
     for body in server.bodies[1:4]:
         assert body["messages"][0] == {"role": "system", "content": f"Decompose.\n\n{order}"}
