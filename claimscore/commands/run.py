@@ -127,6 +127,7 @@ def status(path: Path | str, watch: bool, record: str | None, as_json: bool) -> 
     from claimscore.console.status import print_record, print_status, watch_status
     from claimscore.pipeline.map.map_files import map_status
     from claimscore.pipeline.status import record_status, run_status
+    from claimscore.runs import damage_as_error
 
     if record is not None:
         found = record_status(path, record)
@@ -136,11 +137,12 @@ def status(path: Path | str, watch: bool, record: str | None, as_json: bool) -> 
     def look() -> dict[str, Any]:
         return map_status(path) or run_status(path)
 
-    if watch:
-        watch_status(look, WATCH_INTERVAL_S)
-        return
-    state = look()
-    print(json.dumps(state)) if as_json else print_status(state)
+    with damage_as_error(path):  # its numbers are those of a file
+        if watch:
+            watch_status(look, WATCH_INTERVAL_S)
+            return
+        state = look()
+        print(json.dumps(state)) if as_json else print_status(state)
 
 
 @command(config=SettingsSource(RunConfig, defaults={"out": Path()}))

@@ -126,7 +126,7 @@ def _facts(
             *(f"Texts {found['text']}" for found in summary.get("text_checks", ())),
             *checks.get("warnings", ()),
         ),
-        truncated=summary.get("truncated", {}),
+        truncated=dict(summary.get("truncated", {})),
         claim_checks=checks,
     )
 
@@ -187,4 +187,5 @@ def _metric(name: str, row: Mapping[str, Any]) -> MetricFacts:
     interval = None if row["low"] is None else (row["low"], row["high"])
     names = ("description", "higher_is", "reference", "verdict", "worst", "worst_end")
     known = {key: row[key] for key in names}
+    known["worst"] = [{"id": str(one["id"]), "value": float(one["value"])} for one in row["worst"]]
     return MetricFacts(name=name, range=bounds, interval=interval, **known)

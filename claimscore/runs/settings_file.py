@@ -48,11 +48,20 @@ def read_settings(storage: Storage) -> dict[str, Any] | None:
         return None
     if check.strip() == b"%08x" % zlib.crc32(text):
         settings = tomllib.loads(text.decode())
-        additive = settings.get(ADDITIVE, {})
-        are_tables = isinstance(additive, dict) and isinstance(settings.get("records", {}), dict)
-        if are_tables and all(isinstance(value, dict | list) for value in additive.values()):
+        tables = settings.get("records", {}), settings.get(ADDITIVE, {})
+        if all(isinstance(table, dict) for table in tables) and _is_additive(tables[1]):
             return settings
     raise unusable(storage, "not what was written")
+
+
+def _is_additive(table: Mapping[str, Any]) -> bool:
+    """Whether all in it are lists of texts, or tables whose names are texts."""
+    return all(
+        all(isinstance(value.get(key, ""), str) for key in ("name", "model"))
+        if isinstance(value, dict)
+        else isinstance(value, list) and all(isinstance(item, str) for item in value)
+        for value in table.values()
+    )
 
 
 def unusable(storage: Storage, why: str) -> ConfigError:

@@ -163,6 +163,19 @@ def test_its_terminal_codes_are_not_printed(out: Path, cli: Command) -> None:
         assert not {"\x1b", "\x07", "\u202e"} & {*result.out, *result.err}
 
 
+@pytest.mark.parametrize("value", [{}, [], "x", -1, None], ids=str)
+@pytest.mark.parametrize("name", ["mean", "low", "n", "reasons", "worst", "range", "signature"])
+def test_a_summary_that_is_none(name: str, value: Any, out: Path, cli: Command) -> None:
+    """What looks shows it or says in one line that it is damaged."""
+    path = out / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["metrics"]["rouge-1"][name] = value
+    path.write_text(json.dumps(summary))
+    for command in (("status", out), ("report", out)):
+        result = cli(*command)
+        assert result.status == 0 or (result.status, result.err.count("\n")) == (2, 1)
+
+
 # Files of others
 
 
@@ -244,6 +257,8 @@ def test_a_line_of_the_manifest(entry: Any, out: Path, cli: Command) -> None:
         {"chunk_records": "x"},
         {"seed": "x"},
         {"additive": 3},
+        {"additive": {"metrics": [3]}},
+        {"additive": {"nli": {"name": 3}}},
     ],
     ids=str,
 )
