@@ -1,7 +1,7 @@
-"""The metrics that can be named: claimscore's, those of one's own files, those of packages.
+"""The metrics that can be named: claimscore's, and those of one's own files.
 
 A metric file is Python and is run; what it offers are the `Metric` and `MetricFamily` objects at
-its top level. A package offers them as entry points of the group `claimscore.metrics`.
+its top level.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import functools
 import hashlib
 import importlib
 import importlib.machinery
-import importlib.metadata
 import importlib.util
 import re
 import sys
@@ -25,40 +24,19 @@ from typing import NamedTuple, TypeVar
 from claimscore.errors import ClaimscoreError, ConfigError, refuse_all
 from claimscore.metrics.base import ChunkTables, Metric, MetricFamily, MetricOption, Score
 
-#: The entry points' group: `own-name = "package.module:METRIC"`.
-GROUP = "claimscore.metrics"
-
 #: A name has no comma, colon or bar: lists, options and signatures are made with them.
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
-
-
-#: What other tools and papers call the questions that metrics answer, or the metrics themselves.
-_CALLED = {
-    **dict.fromkeys(
-        ("factuality", "consistency", "factual-consistency", "hallucination", "groundedness"),
-        "faithfulness summac-zs",
-    ),
-    **dict.fromkeys(("alignscore", "factcc", "nli", "entailment"), "faithfulness mnli-doc"),
-    **dict.fromkeys(("contradiction", "contrast", "contrastiveness"), "caspr"),
-    **dict.fromkeys(("bert-score", "similarity", "relevance"), "bertscore bert-cosine"),
-    **dict.fromkeys(("fluency", "coherence"), "perplexity llm-judge"),
-    **dict.fromkeys(("questeval", "qafacteval", "qags"), "qa"),
-    **dict.fromkeys(("g-eval", "geval", "judge"), "llm-judge"),
-    "bleu": "rouge-1 rouge-l meteor",
-    "bartscore": "bart-score",
-    "rougelsum": "rouge-lsum",
-}
 
 _T = TypeVar("_T")
 
 
 class _Offer(NamedTuple):
-    """A metric from outside: where it stands, its fact for the signature, its file if any."""
+    """A metric of a file: where it stands, the file and its digest."""
 
     metric: Metric | MetricFamily
     where: str
-    fact: tuple[str, str]
-    file: Path | None
+    file: Path
+    digest: str
 
 
 class Catalogue:
@@ -70,23 +48,20 @@ class Catalogue:
 
     def __init__(self, own: Mapping[str, str], files: Iterable[Path] = ()) -> None:
         self._own = own
-        self._files: dict[Path, None] = {}
         self._offers: dict[str, _Offer] = {}
-        self._add(files)
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The metric files, absolute, each once."""
-        return tuple(self._files)
+        #: The metric files, absolute, each once.
+        self.files = tuple(dict.fromkeys(file.resolve() for file in files))
+        for path in self.files:
+            self._add(path)
 
     def names(self) -> list[str]:
-        """claimscore's own in their order, then those of files, then those of packages."""
-        return list(dict.fromkeys([*self._own, *self._offers, *sorted(_installed().names)]))
+        """claimscore's own in their order, then those of files."""
+        return [*self._own, *self._offers]
 
     def options(self, spec: str) -> tuple[MetricOption, ...]:
         """The options of a family; a metric has none."""
-        found = self._found(spec.partition(":")[0])
-        return found.known_options() if isinstance(found, MetricFamily) else ()
+        metric = self._named(spec.partition(":")[0])
+        return metric.known_options() if isinstance(metric, MetricFamily) else ()
 
     def has(self, spec: str) -> bool:
         """Whether there is a metric of that name, whatever its options."""
@@ -98,13 +73,14 @@ class Catalogue:
         `ConfigError` naming what is known where there is no such metric, option or value.
         """
         name, *given = spec.split(":")
+        named = self._named(name)
         if name in self._own:
-            return _chosen(self._found(name), name, given)
-        offer = self._offer(name)
-        metric = _guarded(lambda: _chosen(offer.metric, name, given), offer.file, name)
+            return _chosen(named, name, given)
+        offer = self._offers[name]
+        metric = _guarded(lambda: _chosen(named, name, given), offer.file, name)
         return dataclasses.replace(
             metric,
-            facts=(offer.fact, *metric.facts),
+            facts=(("file", offer.digest), *metric.facts),
             score=functools.partial(_score, metric, offer.file),
         )
 
@@ -117,60 +93,35 @@ class Catalogue:
         )
         return tuple(loaded)
 
-    def _found(self, name: str) -> Metric | MetricFamily:
+    def _named(self, name: str) -> Metric | MetricFamily:
+        if name in self._offers:
+            return self._offers[name].metric
         if name not in self._own:
-            return self._offer(name).metric
+            word, known = name.lower().replace("_", "-"), self.names()
+            near = [one for one in known if one.partition("-")[0] == word]
+            near = near or difflib.get_close_matches(word, known, 1)
+            meant = f"is {' or '.join(near)} meant? " if near else ""
+            raise ConfigError(f"unknown metric {name}; {meant}known metrics: {', '.join(known)}")
         module, _, attribute = self._own[name].partition(":")
-        found: Metric | MetricFamily = getattr(importlib.import_module(module), attribute)
-        return found
+        metric: Metric | MetricFamily = getattr(importlib.import_module(module), attribute)
+        return metric
 
     def _is_own(self, metric: Metric | MetricFamily) -> bool:
         """Whether it is one of claimscore's, which a file imports."""
-        return metric.name in self._own and self._found(metric.name) is metric
+        return metric.name in self._own and self._named(metric.name) is metric
 
-    def _offer(self, name: str) -> _Offer:
-        installed = _installed().select(name=name)
-        if not installed:
+    def _add(self, path: Path) -> None:
+        offers = [offer for offer in _read_file(path) if not self._is_own(offer.metric)]
+        if not offers:
+            raise ConfigError(f"metric file {path}: no Metric or MetricFamily at its top level")
+        for offer in offers:
+            name = offer.metric.name
+            if name in self._own:
+                raise ConfigError(f"{offer.where}: claimscore has a metric {name}; rename yours")
             if name in self._offers:
-                return self._offers[name]
-            near = self._near(name)
-            meant = f"is {' or '.join(near)} meant? " if near else ""
-            known = ", ".join(self.names())
-            raise ConfigError(f"unknown metric {name}; {meant}known metrics: {known}")
-        places = [f"the package {_package(point)}" for point in installed]
-        if name in self._offers:
-            places.append(self._offers[name].where)
-        if len(places) > 1:
-            raise ConfigError(f"metric {name} is in {' and in '.join(places)}; rename one")
-        (point,) = installed
-        return _loaded(point)
-
-    def _near(self, name: str) -> list[str]:
-        """Metrics that a name of none may mean: another word for them, their beginning, a slip."""
-        word = name.lower().replace("_", "-")
-        known = self.names()
-        same = [one for one in known if one.partition("-")[0] == word]
-        called = [one for one in _CALLED.get(word, "").split() if one in known]
-        return called or same or difflib.get_close_matches(word, known, 1)
-
-    def _add(self, files: Iterable[Path]) -> None:
-        for path in dict.fromkeys(file.resolve() for file in files):
-            if path in self._files:
-                continue
-            offers = [offer for offer in _read_file(path) if not self._is_own(offer.metric)]
-            if not offers:
-                raise ConfigError(f"metric file {path}: no Metric or MetricFamily at its top level")
-            for offer in offers:
-                name = offer.metric.name
-                if name in self._own:
-                    raise ConfigError(
-                        f"{offer.where}: claimscore has a metric {name}; rename yours"
-                    )
-                if name in self._offers:
-                    first = self._offers[name].where
-                    raise ConfigError(f"{offer.where}: metric {name} is in {first} too; rename one")
-                self._offers[name] = offer
-            self._files[path] = None
+                first = self._offers[name].where
+                raise ConfigError(f"{offer.where}: metric {name} is in {first} too; rename one")
+            self._offers[name] = offer
 
 
 def _chosen(found: Metric | MetricFamily, name: str, given: Sequence[str]) -> Metric:
@@ -181,11 +132,11 @@ def _chosen(found: Metric | MetricFamily, name: str, given: Sequence[str]) -> Me
     return found
 
 
-def _score(metric: Metric, file: Path | None, tables: ChunkTables) -> list[Score]:
+def _score(metric: Metric, file: Path, tables: ChunkTables) -> list[Score]:
     return _guarded(lambda: metric.score(tables), file, metric.name)
 
 
-def _guarded(call: Callable[[], _T], file: Path | None, name: str) -> _T:
+def _guarded(call: Callable[[], _T], file: Path, name: str) -> _T:
     """The call's result; what a metric's code raises is told with file and line."""
     try:
         return call()
@@ -198,9 +149,6 @@ def _guarded(call: Callable[[], _T], file: Path | None, name: str) -> _T:
 def _said(exc: BaseException) -> str:
     text = str(exc).strip().partition("\n")[0]
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
-
-
-# Files
 
 
 def _read_file(path: Path) -> list[_Offer]:
@@ -223,7 +171,7 @@ def _read_file(path: Path) -> list[_Offer]:
                 raise ConfigError(
                     f"{where}: metric name {value.name!r}: letters, digits and . _ + - only"
                 )
-            found.setdefault(id(value), _Offer(value, where, ("file", digest), path))
+            found.setdefault(id(value), _Offer(value, where, path, digest))
     return list(found.values())
 
 
@@ -244,36 +192,10 @@ def _run(path: Path, code: bytes, digest: str) -> ModuleType:
     return module
 
 
-def _place(path: Path | None, exc: BaseException) -> str:
+def _place(path: Path, exc: BaseException) -> str:
     """`own.py, line 3: ` where that is the file's line that raised; else nothing."""
     if isinstance(exc, SyntaxError) and exc.filename == str(path):
         return f"{path}, line {exc.lineno}: "
     frames = traceback.extract_tb(exc.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     return f"{path}, line {lines[-1]}: " if lines else ""
-
-
-# Packages
-
-
-def _installed() -> importlib.metadata.EntryPoints:
-    return importlib.metadata.entry_points(group=GROUP)
-
-
-def _package(point: importlib.metadata.EntryPoint) -> str:
-    return point.dist.name if point.dist else point.value
-
-
-def _loaded(point: importlib.metadata.EntryPoint) -> _Offer:
-    where = f"the package {_package(point)}"
-    try:
-        metric = point.load()
-    except Exception as exc:
-        raise ConfigError(f"metric {point.name} of {where}: {_said(exc)}") from exc
-    if not isinstance(metric, Metric | MetricFamily) or metric.name != point.name:
-        raise ConfigError(
-            f"metric {point.name} of {where}: {point.value} is no Metric or MetricFamily "
-            "of that name"
-        )
-    version = point.dist.version if point.dist else "?"
-    return _Offer(metric, where, ("package", f"{_package(point)}@{version}"), None)

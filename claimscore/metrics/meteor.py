@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import io
-import warnings
-from pathlib import Path
 from typing import Any
 
 from claimscore.errors import ConfigError
@@ -32,9 +30,6 @@ REFERENCE = (
     "Correlation with Human Judgments, section 2; written with alpha, beta and gamma as in "
     "Lavie and Agarwal 2007, METEOR (High Levels of Correlation); nltk.translate.meteor_score"
 )
-
-#: Where Debian's package wordnet-base has WordNet 3.0, the version of nltk's corpus too.
-DEBIAN_WORDNET = Path("/usr/share/wordnet")
 
 
 def meteor(candidate: str, reference: str, *, synonyms: bool = True) -> float | None:
@@ -68,51 +63,24 @@ class _NoSynonyms:
 
 
 def check_wordnet() -> None:
-    """`ConfigError` where neither nltk's corpus nor Debian's package is installed."""
-    if not _in_nltk_data() and not (DEBIAN_WORDNET / "data.noun").is_file():
-        raise ConfigError(
-            "metric meteor: WordNet is not installed; run `python -m nltk.downloader wordnet` or "
-            "install Debian's wordnet-base, or use meteor:synonyms=none"
-        )
-
-
-def _in_nltk_data() -> bool:
+    """`ConfigError` where nltk's corpus is not installed."""
     import nltk
 
     for name in ("corpora/wordnet", "corpora/wordnet.zip"):
-        try:
+        with contextlib.suppress(LookupError):
             nltk.data.find(name)
-        except LookupError:
-            continue
-        return True
-    return False
+            return
+    raise ConfigError(
+        "metric meteor: WordNet is not installed; run `python -m nltk.downloader wordnet`, or use "
+        "meteor:synonyms=none"
+    )
 
 
-@functools.cache
 def _wordnet() -> Any:
     check_wordnet()
-    if _in_nltk_data():
-        from nltk.corpus import wordnet
+    from nltk.corpus import wordnet
 
-        return wordnet
-    import nltk.data
-    from nltk.corpus.reader.wordnet import WordNetCorpusReader
-
-    class DebianReader(WordNetCorpusReader):  # type: ignore[misc] # nltk has no types
-        """Reads Debian's files, which lack the names of sections and the index of senses."""
-
-        def open(self, file: str) -> Any:
-            if file == "lexnames":
-                return io.StringIO("".join(f"{n:02d} section{n} 1\n" for n in range(45)))
-            return super().open(file)
-
-        def map_wn(self, version: str = "wordnet") -> None:
-            """No map to other versions."""
-
-    nltk.data.path.append(str(DEBIAN_WORDNET))  # nltk reads no folder beside these
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # no other languages
-        return DebianReader(str(DEBIAN_WORDNET), None)
+    return wordnet
 
 
 @dataclasses.dataclass(frozen=True)

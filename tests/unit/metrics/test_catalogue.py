@@ -1,4 +1,4 @@
-"""Metrics from files and packages: what is offered, what is refused, what the signature says."""
+"""Metrics from files: what is offered, what is refused, what the signature says."""
 
 from __future__ import annotations
 
@@ -86,16 +86,6 @@ def test_the_signature_has_the_file(write: WriteFile) -> None:
     assert "file:" not in signature(load_metric("caspr"), {})
 
 
-def test_a_file_is_run_once(write: WriteFile, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.touch()
-    count = f"import pathlib\np = pathlib.Path({str(log)!r})\np.write_text(p.read_text() + 'x')\n"
-    one = write(count + 'A = made("one")\n', "one.py")
-    two = write(count + 'A = made("two")\n', "two.py")
-    catalogue([one, two, one]).load_all(["one", "two"])
-    assert log.read_text() == "xx"
-
-
 @pytest.mark.parametrize(
     ("code", "place", "said"),
     [
@@ -148,49 +138,3 @@ def test_what_a_score_or_a_family_raises_names_the_line(write: WriteFile) -> Non
         known.load("f")
     with pytest.raises(ConfigError, match=r"metric g: make.* gave no Metric g"):
         known.load("g")
-
-
-class TestPackages:
-    """Entry points of the group `claimscore.metrics`."""
-
-    @pytest.fixture
-    def install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-        """A package on the path, with its metadata, as an installer leaves it."""
-
-        def install_package(name: str, points: str, code: str = 'A = made("packed")\n') -> None:
-            info = tmp_path / f"{name}-1.2.dist-info"
-            info.mkdir()
-            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-            (info / "entry_points.txt").write_text(f"[claimscore.metrics]\n{points}\n")
-            (tmp_path / f"{name}.py").write_text(HEAD + code)
-            monkeypatch.syspath_prepend(str(tmp_path))
-
-        return install_package
-
-    def test_it_is_found_by_name(self, install: Callable[..., None]) -> None:
-        install("packed_one", "packed = packed_one:A")
-        metric = load_metric("packed")
-        assert signature(metric, {}) == "packed|v1|package:packed_one@1.2"
-        assert catalogue().has("packed")
-        with pytest.raises(ConfigError, match=r"known metrics: .*, packed$"):
-            load_metric("paked")
-
-    @pytest.mark.parametrize(
-        ("points", "said"),
-        [
-            ("other = packed_two:A", "packed_two: packed_two:A is no Metric .*of that name"),
-            ("other = packed_two:HEAD", "package packed_two: AttributeError"),
-            ("other = packed_three:A", "package packed_two: ModuleNotFoundError"),
-            ("other = packed_two:made", "is no Metric"),
-        ],
-    )
-    def test_it_is_refused(self, install: Callable[..., None], points: str, said: str) -> None:
-        install("packed_two", points)
-        with pytest.raises(ConfigError, match=said):
-            load_metric("other")
-
-    def test_two_places_of_one_name(self, install: Callable[..., None], write: WriteFile) -> None:
-        install("packed_four", "packed = packed_four:A\ncaspr = packed_four:A")
-        assert load_metric("caspr").description == CASPR.metric().description
-        with pytest.raises(ConfigError, match=r"packed is in the package packed_four and in .*own"):
-            catalogue([write('A = made("packed")\n')]).load("packed")
