@@ -21,10 +21,11 @@ from scipy.stats import rankdata
 
 from claimscore.baseline import parser
 from claimscore.metrics.caspr import caspr_from_labels
-from claimscore.pipeline.encoders.embedded import ADAPTER_PATH, load_embedded_nli
+from claimscore.pipeline.encoders.embedded import ADAPTER_PATH
 from claimscore.text import split_sentences
 from scripts.judge.changes import reword, swap_roles
 from scripts.judge.examples import make_batch, read_pairs, tokenize, training_files
+from scripts.judge.model import load_embedded_nli
 from scripts.judge.pairs import claim_pairs, human_documents, is_development
 from scripts.judge.training import pieces
 

@@ -26,7 +26,6 @@ from claimscore.pipeline.encoders.embedded import (
     BACKBONE_HUB_ID,
     BACKBONE_SHA256,
     find_backbone,
-    load_backbone,
 )
 
 OUT = Path("claimscore/pipeline/encoders/data/bertscore_baseline.json")
@@ -46,7 +45,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    bert, tokenizer = load_backbone(find_backbone(options.backbone))
+    folder = find_backbone(options.backbone)
+    bert = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32)
+    tokenizer = BertTokenizer.from_pretrained(folder)
     texts = distinct_texts(options.files, options.columns)
     pairs = random_pairs(texts, options.pairs, options.seed)
     means = layer_means(bert, tokenizer, pairs)

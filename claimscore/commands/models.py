@@ -128,7 +128,7 @@ def _facts(model: str, role: str | None, config: EncoderConfig) -> dict[str, Any
         "runs": "packed" if loaded.packed else "padded",
         "labels": labels,
         "token_limit": loaded.limit,
-        "batch_tokens": loaded.budget[0],
+        "batch_tokens": loaded.budget,
         "device": str(resolve_device(config.device)),
     }
 

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import polars as pl
 
-from claimscore.pipeline.encoders.embedded import load_embedded_nli, read_adapter, write_adapter
+from claimscore.pipeline.encoders.embedded import read_adapter
 from scripts.judge.examples import LABEL2ID, read_pairs, training_files
+from scripts.judge.model import load_embedded_nli, write_adapter
 from scripts.judge.monotone import monotone_pairs
 from scripts.judge.pairs import PASSAGE_KINDS, claim_pairs
 from scripts.judge.training import Phase, evaluate, predict_logits, train

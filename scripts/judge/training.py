@@ -28,14 +28,9 @@ from transformers import BertTokenizer
 
 from claimscore.pipeline.encoders.embedded import (
     ID2LABEL,
-    EmbeddedNLI,
     apply_adapter,
     find_backbone,
-    load_backbone,
-    load_embedded_nli,
-    make_adapter,
     read_adapter,
-    write_adapter,
 )
 from claimscore.stats.calibration import best_temperature, expected_calibration_error
 from scripts.judge.examples import (
@@ -45,6 +40,13 @@ from scripts.judge.examples import (
     sample_plan,
     tokenize,
     training_files,
+)
+from scripts.judge.model import (
+    EmbeddedNLI,
+    load_backbone,
+    load_embedded_nli,
+    make_adapter,
+    write_adapter,
 )
 
 #: The sets that the temperature is fitted on, and the length of the texts there.

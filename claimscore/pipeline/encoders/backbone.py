@@ -193,9 +193,9 @@ class BatchedModel:
         return not self._runner.padded
 
     @property
-    def budget(self) -> tuple[int, str]:
-        """Tokens in one forward pass, and where the number is from."""
-        return self._runner.budget, self._runner.origin
+    def budget(self) -> int:
+        """Tokens in one forward pass."""
+        return self._runner.budget
 
     @torch.inference_mode()
     def _each(

@@ -38,7 +38,6 @@ logger = logging.getLogger("claimscore")
 #: cores, on a GPU so many that launching costs nothing. More pays nowhere. The budget decides which
 #: texts share a pass, and so the last bits of a score (2e-5 at most).
 DEFAULT_TOKENS = {"cpu": 1024, "cuda": 131_072}
-DEFAULT, GIVEN, LOWERED = "default of the device", "given", "lowered when memory ran out"
 #: Tokens of the batches that are built at once: between two forward passes a batch costs several
 #: times what it costs in one go, and arrays of more tokens do not stay in the cache of a core.
 AHEAD_TOKENS = 2**15
@@ -127,7 +126,7 @@ class BatchRunner:
     A batch that runs out of memory is halved by tokens and tried again; the lower budget stays
     for all that follows, in later calls too. A single row that does not fit is rejected: never a
     made-up number. ``padded`` says what a batch costs: see `plan_batches`. No budget is more than
-    ``at_most``, and ``origin`` says where it is from. Several threads may run rows at once: their
+    ``at_most``. Several threads may run rows at once: their
     batches take turns, with those of all models loaded as one `shared_device`.
     """
 
@@ -141,7 +140,6 @@ class BatchRunner:
     ) -> None:
         budget = DEFAULT_TOKENS[device.type] if given is None else given
         self.budget = budget if at_most is None else max(1, min(budget, at_most))
-        self.origin = DEFAULT if given is None else GIVEN
         self.padded = padded
         self.device = device
         self._is_side_by_side = device.type == "cpu" and not padded
@@ -272,7 +270,6 @@ class BatchRunner:
             return
         # Another thread may have lowered it since this batch was planned.
         self.budget = min(self.budget, max(1, batch.tokens // 2))
-        self.origin = LOWERED
         logger.warning(
             "out of memory at %d tokens (%d rows): the token budget is now %d",
             batch.tokens,

@@ -17,20 +17,17 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.packed import PackedBackbone
 from claimscore.pipeline.encoders.packed_bert import WordPieces, packed_bert
-
-if TYPE_CHECKING:  # its import takes seconds, and a default run does without it
-    from transformers import BertConfig, BertModel, BertTokenizer
 
 BACKBONE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BACKBONE_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -83,16 +80,6 @@ class SegmentHead(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.f2 = nn.Linear(width, len(ID2LABEL))
 
-    def forward(self, states: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Return ``[batch, 3]`` logits for final hidden states ``[batch, tokens, hidden]``.
-
-        [CLS] and the first [SEP] belong to the premise, the last [SEP] to the hypothesis, as the
-        token types say; padding belongs to neither.
-        """
-        first = segment_mean(states, attention_mask * (1 - token_type_ids))
-        second = segment_mean(states, attention_mask * token_type_ids)
-        return self.classify(F.normalize(states[:, 0].float(), dim=-1), first, second)
-
     def classify(self, cls: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """Return the logits for unit vectors: first token, premise mean, hypothesis mean."""
         product = first * second * first.shape[-1] ** 0.5
@@ -100,38 +87,6 @@ class SegmentHead(nn.Module):
         hidden = F.gelu(self.f1(self.ln(features * first.shape[-1] ** 0.5)))
         logits: Tensor = self.f2(self.drop(hidden))
         return logits
-
-
-class EmbeddedNLI(nn.Module):
-    """A stock ``BertModel`` in ``bert``, the segment head, and a fitted temperature.
-
-    ``id2label`` names the columns of the logits; the general encoder stage reads it and assumes
-    no order of its own. ``revision`` identifies the adapter by version and digest.
-    """
-
-    def __init__(self, bert: BertModel, *, temperature: float = 1.0, revision: str = "") -> None:
-        super().__init__()
-        self.bert = bert
-        self.head = SegmentHead(int(bert.config.hidden_size))
-        self.temperature = temperature
-        self.revision = revision
-        self.config = bert.config
-        self.id2label = dict(ID2LABEL)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Return ``[batch, 3]`` logits in the order of ``id2label``, divided by the temperature."""
-        states = self.bert(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
-        ).last_hidden_state
-        logits: Tensor = self.head(states, attention_mask, token_type_ids)
-        return logits / self.temperature
-
-
-def segment_mean(states: Tensor, mask: Tensor) -> Tensor:
-    """Return the unit-length mean of the states where ``mask`` is one, in float32."""
-    weights = mask.unsqueeze(-1).float()
-    total = (states.float() * weights).sum(dim=1)
-    return F.normalize(total / weights.sum(dim=1).clamp(min=1.0), dim=-1)
 
 
 def find_backbone(folder: Path | None = None, *, offline: bool = False) -> Path:
@@ -156,42 +111,6 @@ def find_backbone(folder: Path | None = None, *, offline: bool = False) -> Path:
             f"its SHA-256 is {found}, expected {BACKBONE_SHA256}. " + _how_to_install()
         )
     return folder
-
-
-def load_backbone(
-    folder: Path, config: BertConfig | None = None
-) -> tuple[BertModel, BertTokenizer]:
-    """Return the backbone in float32 and evaluation mode with its fast tokenizer.
-
-    ``folder`` comes from ``find_backbone``; ``config`` may name fewer layers than it has. Nothing
-    is fetched, no remote code is run, and the random numbers of the caller are left alone.
-    """
-    from transformers import BertConfig, BertModel, BertTokenizer
-
-    config = config or BertConfig.from_pretrained(folder, local_files_only=True)
-    with torch.random.fork_rng(devices=[]):
-        bert = BertModel(config, add_pooling_layer=False)
-    weights = load_file(folder / "model.safetensors")
-    bert.load_state_dict({name: weights[name].float() for name in bert.state_dict()})
-    tokenizer = BertTokenizer.from_pretrained(folder, local_files_only=True)
-    bert.train(False)  # `eval` is untyped in transformers
-    return bert, tokenizer
-
-
-def load_embedded_nli(
-    folder: Path | None = None, *, adapter: Path = ADAPTER_PATH, offline: bool = False
-) -> tuple[EmbeddedNLI, BertTokenizer]:
-    """Return the embedded NLI model in evaluation mode, and its tokenizer."""
-    bert, tokenizer = load_backbone(find_backbone(folder, offline=offline))
-    content = read_adapter(adapter)
-    with torch.random.fork_rng(devices=[]):
-        model = EmbeddedNLI(
-            bert,
-            temperature=content.temperature,
-            revision=adapter_revision(adapter),
-        )
-    apply_adapter(content, dict(model.bert.named_parameters()), model.head)
-    return model.eval(), tokenizer
 
 
 class PackedEncoder(NamedTuple):
@@ -245,7 +164,7 @@ def load_packed(
 def load_packed_nli(
     *, device: torch.device, dtype: torch.dtype, offline: bool = False
 ) -> PackedNLI:
-    """Return the embedded NLI model: the numbers of `load_embedded_nli`, packed."""
+    """Return the embedded NLI model, packed: the numbers of `EmbeddedNLI` in `scripts/judge`."""
     folder = find_backbone(offline=offline)
     settings, content = read_settings(folder), read_adapter(ADAPTER_PATH)
     weights = load_file(folder / "model.safetensors")
@@ -302,35 +221,9 @@ def apply_adapter(adapter: Adapter, encoder: Mapping[str, Tensor], head: Segment
                 target.copy_(value)
 
 
-def make_adapter(model: EmbeddedNLI, backbone: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors to ship: differences to ``backbone``, where there are any, and the head.
-
-    Matrices become int8 with one float32 scale for each row, vectors float16.
-    """
-    named: dict[str, Tensor] = {}
-    for name, value in model.bert.named_parameters():
-        difference = value.detach() - backbone[name]
-        if bool(difference.any()):
-            named[f"bert.{name}"] = difference
-    named |= {f"head.{name}": value.detach() for name, value in model.head.named_parameters()}
-    return pack(named)
-
-
-def pack(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Quantise matrices to int8 by row (``name:q``, ``name:scale``) and vectors to float16."""
-    packed: dict[str, Tensor] = {}
-    for name, value in named.items():
-        if value.ndim == 2:
-            scale = value.abs().amax(dim=1).clamp(min=1e-12) / 127.0
-            packed[f"{name}:q"] = (value / scale[:, None]).round().to(torch.int8).contiguous()
-            packed[f"{name}:scale"] = scale.contiguous()
-        else:
-            packed[name] = value.half().contiguous()
-    return packed
-
-
 def unpack(packed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Undo ``pack`` into float32, up to its rounding."""
+    """Return float32 tensors by name: of matrices int8 (``name:q``) and the scale of each row
+    (``name:scale``), of vectors float16."""
     named: dict[str, Tensor] = {}
     for name, value in packed.items():
         base, _, kind = name.partition(":")
@@ -339,19 +232,6 @@ def unpack(packed: Mapping[str, Tensor]) -> dict[str, Tensor]:
         elif not kind:
             named[base] = value.float()
     return named
-
-
-def write_adapter(path: Path, tensors: dict[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write an adapter file through a temporary name, marked with its format and backbone.
-
-    The metadata are one JSON value, as safetensors writes several in no certain order: equal
-    content gives equal bytes.
-    """
-    described = {**metadata, "format": ADAPTER_FORMAT, "backbone_sha256": BACKBONE_SHA256}
-    header = {METADATA_KEY: json.dumps(described, sort_keys=True)}
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(save(tensors, metadata=header))
-    temporary.replace(path)
 
 
 def file_sha256(path: Path) -> str:
@@ -370,26 +250,21 @@ def _packaged_backbone() -> Path | None:
 
 
 def _hub_backbone(*, offline: bool) -> Path:
-    """Return the hub's snapshot folder, from the local cache if it is complete there."""
+    """Return the hub's snapshot folder, which is fetched unless it is there."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HfHubHTTPError
 
-    patterns = [*BACKBONE_FILES, "special_tokens_map.json"]
-    for local_only in (True,) if offline else (True, False):
-        try:
-            found = snapshot_download(
-                BACKBONE_HUB_ID, allow_patterns=patterns, local_files_only=local_only
-            )
-        except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, OSError):
-            continue
-        if local_only and any(not (Path(found) / name).exists() for name in BACKBONE_FILES):
-            continue
-        return Path(found)
-    raise ConfigError(
-        f"the weights of {BACKBONE_HUB_ID} were not found: the package {BACKBONE_PACKAGE} is not "
-        "installed, and neither the hub's cache nor the hub has them within reach. "
-        + _how_to_install()
-    )
+    try:
+        folder = snapshot_download(
+            BACKBONE_HUB_ID, allow_patterns=[*BACKBONE_FILES], local_files_only=offline
+        )
+    except (HfHubHTTPError, OSError) as exc:
+        raise ConfigError(
+            f"the weights of {BACKBONE_HUB_ID} were not found: the package {BACKBONE_PACKAGE} is "
+            "not installed, and neither the hub's cache nor the hub has them within reach. "
+            + _how_to_install()
+        ) from exc
+    return Path(folder)
 
 
 def _how_to_install() -> str:

@@ -43,14 +43,7 @@ LAYOUT_FILES = (
 
 Step = Callable[[Tensor], Tensor]
 
-_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "Identity": nn.Identity,
-    "Tanh": nn.Tanh,
-    "ReLU": nn.ReLU,
-    "GELU": nn.GELU,
-    "Sigmoid": nn.Sigmoid,
-    "SiLU": nn.SiLU,
-}
+_ACTIVATIONS = {"Identity": nn.Identity, "Tanh": nn.Tanh, "ReLU": nn.ReLU, "GELU": nn.GELU}
 
 
 def normalised(vectors: Tensor) -> Tensor:
@@ -91,19 +84,9 @@ def _mean(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
     return row_sums(states, lengths) / torch.from_numpy(lengths).to(states)[:, None]
 
 
-def _mean_sqrt_len(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
-    return row_sums(states, lengths) / torch.from_numpy(lengths).to(states)[:, None].sqrt()
-
-
-def _max(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
-    return torch.stack([row.amax(dim=0) for row in torch.split(states, lengths.tolist())])
-
-
 #: Name as sentence-transformers writes it -> pooling of states ``[tokens, dim]`` of rows.
 POOLINGS: dict[str, Callable[[Tensor, NDArray[np.int64]], Tensor]] = {
     "mean": _mean,
-    "mean_sqrt_len_tokens": _mean_sqrt_len,
-    "max": _max,
     "cls": lambda states, lengths: states,
 }
 
@@ -244,7 +227,7 @@ def _pooling(source: ModelFolder, folder: Path) -> str:
     found = settings.get("pooling_mode")
     if found is None:
         marks = [key.removeprefix("pooling_mode_") for key, on in settings.items() if on is True]
-        renamed = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+        renamed = {"cls_token": "cls", "mean_tokens": "mean"}
         known = [renamed.get(mark, mark) for mark in marks if mark != "include_prompt"]
         found = known[0] if len(known) == 1 else "+".join(known)
     if isinstance(found, list):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import hashlib
 import logging
 import re
@@ -238,19 +237,9 @@ def _from_hub(
     name: str, revision: str | None, *, offline: bool, also: Sequence[str] = ()
 ) -> ModelFolder:
     """Return the hub's snapshot folder; its name is the commit."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors, snapshot_download
 
     asked = f"{name}@{revision}" if revision else name
-    near = difflib.get_close_matches(name, (EMBEDDED, "nli", "llm"), 1)
-    meant = f"; is {near[0]} meant?" if near else ""
     try:
         folder = Path(
             snapshot_download(
@@ -261,18 +250,21 @@ def _from_hub(
                 local_files_only=offline,
             )
         )
-    except GatedRepoError as exc:
+    except errors.GatedRepoError as exc:
         raise ConfigError(f"{asked} is gated: accept its terms on the hub and log in") from exc
-    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as exc:
+    except (
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.HFValidationError,
+    ) as exc:
         raise UnknownModelError(
             f"{asked}: the model hub has no such model or revision, and there is no such folder"
-            f"{meant}"
         ) from exc
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as exc:
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as exc:
         raise UnknownModelError(
             f"{asked} is not in the local model cache and "
             f"{'--offline is set' if offline else 'the model hub cannot be reached'}; "
-            f"fetch it once with a network, name a folder, or use 'embedded'{meant}"
+            f"fetch it once with a network, name a folder, or use 'embedded'"
         ) from exc
     except OSError as exc:
         raise ConfigError(f"{asked} cannot be fetched: {exc}") from exc
@@ -333,9 +325,6 @@ class ModelLoader:
         """Load an encoder without the head that its checkpoint may have."""
         from transformers import AutoModel
 
-        if source.name == EMBEDDED:
-            model, tokenizer = embedded.load_backbone(source.folder, settings)
-            return self.take(EMBEDDED, source.revision, model, tokenizer)
         # The pooler is a first-token output, which is not read here.
         return self.load(source, AutoModel, settings, may_lack=lambda name: "pooler" in name)
 
@@ -367,10 +356,5 @@ class ModelLoader:
             dtype=torch.float32 if is_packed else self.dtype,
             may_lack=may_lack,
         )
-        return self.take(source.name, source.revision, model, tokenizer)
-
-    def take(self, name: str, revision: str, model: Any, tokenizer: Any) -> LoadedModel:
-        """Put a model of that name and version on the device."""
-        info = ModelInfo(name, revision, self.config.dtype)
-        limit = token_limit(tokenizer, model.config, model)
-        return LoadedModel(info, model.to(self.device).eval(), tokenizer, limit)
+        info = ModelInfo(source.name, source.revision, self.config.dtype)
+        return LoadedModel(info, model, tokenizer, token_limit(tokenizer, model.config, model))

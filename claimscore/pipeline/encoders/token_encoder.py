@@ -44,7 +44,6 @@ WINDOW_TOKENS = 262_144
 DATA = Path(__file__).parent / "data"
 PUBLISHED_PATH = DATA / "bert_score_baselines.json"
 EMBEDDED_BASELINE_PATH = DATA / "bertscore_baseline.json"
-EMBEDDED_LAYER = 6
 
 #: Owners under which the hub keeps models that bert-score knows by their bare names.
 _OWNERS = (
@@ -345,18 +344,11 @@ def published_baseline(name: str, layer: int) -> Baseline | None:
     return rows[layer] if layer < len(rows) else None
 
 
-def read_embedded_baseline(path: Path = EMBEDDED_BASELINE_PATH) -> tuple[int, dict[int, Baseline]]:
+def read_embedded_baseline() -> tuple[int, dict[int, Baseline]]:
     """Return the default layer of the embedded encoder and the baselines by layer."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        layers = {
-            int(layer): (float(row["precision"]), float(row["recall"]), float(row["f1"]))
-            for layer, row in content.get("layers", content).items()
-            if str(layer).isdigit()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise ConfigError(
-            f"the baseline of the embedded token encoder, {path}, cannot be read ({exc}); "
-            "install claimscore again, or name another token encoder"
-        ) from exc
-    return int(content.get("default_layer", EMBEDDED_LAYER)), layers
+    content = json.loads(EMBEDDED_BASELINE_PATH.read_text(encoding="utf-8"))
+    layers = {
+        int(layer): (row["precision"], row["recall"], row["f1"])
+        for layer, row in content["layers"].items()
+    }
+    return content["default_layer"], layers

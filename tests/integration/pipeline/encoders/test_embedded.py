@@ -17,6 +17,7 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import embedded, nli
 from claimscore.pipeline.encoders.embedded import ADAPTER_PATH
 from claimscore.pipeline.encoders.packed_bert import WordPieces
+from scripts.judge import model as judge
 from tests.support.embedded_models import needs_backbone
 from tests.support.tiny_models import LONG, TEXTS
 
@@ -80,7 +81,7 @@ def test_adapters_of_another_kind_are_refused(
 def test_packing_is_exact_to_half_a_step() -> None:
     generator = torch.Generator().manual_seed(0)
     named = {"a": torch.randn(6, 20, generator=generator), "b": torch.randn(7, generator=generator)}
-    back = embedded.unpack(embedded.pack(named))
+    back = embedded.unpack(judge.pack(named))
     step = named["a"].abs().amax(dim=1, keepdim=True) / 127
     assert ((back["a"] - named["a"]).abs() <= step / 2 + 1e-7).all()
     assert torch.allclose(back["b"], named["b"], rtol=1e-3)
@@ -129,5 +130,5 @@ def test_an_adapter_may_come_with_a_threshold(
     if threshold is not None:
         given["threshold"] = str(threshold)
     monkeypatch.setattr(embedded, "ADAPTER_PATH", tmp_path / "adapter.safetensors")
-    embedded.write_adapter(tmp_path / "adapter.safetensors", content.tensors, given)
+    judge.write_adapter(tmp_path / "adapter.safetensors", content.tensors, given)
     assert nli.load(EncoderConfig(offline=True)).threshold == threshold

@@ -117,7 +117,7 @@ def test_a_head_without_weights_is_refused(tmp_path: Path, tiny: Folders) -> Non
 @needs_backbone
 def test_the_embedded_model_equals_its_module_on_one_pair_at_a_time() -> None:
     """Packed rows and segment means give what the module gives; labels and revision are its own."""
-    from claimscore.pipeline.encoders.embedded import load_embedded_nli
+    from scripts.judge.model import load_embedded_nli
 
     classifier = load_pair_classifier(EncoderConfig(device="cpu", offline=True, batch_tokens=100))
     model, tokenizer = load_embedded_nli(offline=True)
