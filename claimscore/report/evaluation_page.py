@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from claimscore import __version__
-from claimscore.evaluation.result import Mark, Section
-from claimscore.report.html_page import minus, write_page
-
-#: A figure draws so many values; the table has all.
-MAX_MARKS = 80
+from claimscore.evaluation.result import Section
+from claimscore.report.html_page import interval_figure, write_page
 
 #: A cell of a column of numbers.
 _NUMBER = re.compile(r"(none|not defined|nan|-)?$|([<≤\[] ?)?[+−±-]?\.?\d")
@@ -47,7 +44,7 @@ def _shown(section: Section, figures: list[dict[str, Any]]) -> dict[str, Any]:
     """What the template needs of a section; its charts become figures of the page's script."""
     first = len(figures)
     for title, marks in section.charts.items():
-        figures.append(_figure(title, marks, section.line, f"cs-figure-{len(figures)}"))
+        figures.append(interval_figure(f"cs-figure-{len(figures)}", title, marks, section.line))
     rows = [[[("", cell)] for cell in row] for row in section.rows]
     if section.compares_texts:
         rows = [[*row[:-2], *_both_words(row[-2][0][1], row[-1][0][1])] for row in rows]
@@ -72,27 +69,6 @@ def _head(section: Section) -> list[str]:
         title + ("#" if number else " ")
         for title, number in zip(section.header, numbers, strict=True)
     ]
-
-
-def _figure(title: str, marks: Sequence[Mark], line: float, place: str) -> dict[str, Any]:
-    """A line a value, on an axis that holds every value, every interval and `line`."""
-    drawn = marks[:MAX_MARKS]
-    ends = [line, *(end for mark in drawn for end in mark[1:4] if end is not None)]
-    low, high = min(ends), max(ends)
-    if high - low < 1e-9:
-        low, high = low - 0.5, high + 0.5
-    left_out = f"The first {len(drawn)} of {len(marks)}; all are in the table."
-    return {
-        "kind": "intervals",
-        "title": title,
-        "name": title,
-        "description": "; ".join(f"{mark.label} {mark.text}" for mark in drawn),
-        "hint": left_out if len(marks) > len(drawn) else "",
-        "place": place,
-        "marks": [mark._replace(text=minus(mark.text))._asdict() for mark in drawn],
-        "domain": (low, high),
-        "line": line,
-    }
 
 
 def _both_words(a: str, b: str) -> tuple[list[Word], list[Word]]:

@@ -42,6 +42,9 @@ PLOT_STYLE = """:where(.plot) {
   white-space: pre;
 }"""
 
+#: A chart draws so many values; the table has all.
+MAX_MARKS = 80
+
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
 
@@ -103,6 +106,40 @@ def decimal(value: float | None, spec: str = ",.2f") -> str:
 def minus(text: str) -> str:
     """A number or an interval as text, with true minus signs; a lone hyphen becomes a dash."""
     return "–" if text == "-" else _HYPHEN.sub("−", text)
+
+
+def interval_figure(
+    place: str,
+    title: str,
+    marks: Sequence[tuple[str, float | None, float | None, float | None, str]],
+    line: float | None = None,
+) -> dict[str, Any]:
+    """A chart for the page's script: a line a value, with its interval.
+
+    A mark is label, value, low, high and the value as text. The axis holds all of them and `line`,
+    the value to compare with.
+    """
+    drawn = marks[:MAX_MARKS]
+    ends = [end for _, *of_mark, _ in drawn for end in of_mark if isinstance(end, float | int)]
+    ends += [] if line is None else [line]
+    low, high = min(ends, default=0.0), max(ends, default=0.0)
+    if high - low < 1e-9:
+        low, high = low - 0.5, high + 0.5
+    left_out = f"The first {len(drawn)} of {len(marks)}; all are in the table."
+    return {
+        "kind": "intervals",
+        "place": place,
+        "title": title,
+        "name": title,
+        "description": "; ".join(f"{label} {minus(text)}" for label, *_, text in drawn),
+        "hint": left_out if len(marks) > len(drawn) else "",
+        "marks": [
+            {"label": label, "value": value, "low": low, "high": high, "text": minus(text)}
+            for label, value, low, high, text in drawn
+        ],
+        "domain": (low, high),
+        "line": line,
+    }
 
 
 def _printable(value: object) -> object:

@@ -206,11 +206,6 @@ class GroupRow(NamedTuple):
     n: int
     mean: float
     half_width: float | None
-    low: float
-    q1: float
-    median: float
-    q3: float
-    high: float
 
 
 class GroupTable(NamedTuple):
@@ -269,11 +264,10 @@ def _rows(levels: pl.Series, values: pl.Series) -> Iterator[GroupRow]:
     """The figures of each level that has values, by its name."""
     value = pl.col("value")
     frame = pl.LazyFrame({"level": levels, "value": values}).drop_nulls()
-    quartiles = (value.quantile(q, "linear").alias(f"q{q}") for q in (0, 0.25, 0.5, 0.75, 1))
-    figures = (pl.len(), value.mean().alias("mean"), value.std(ddof=0).alias("std"), *quartiles)
-    for level, n, mean, deviation, *box in _by_level(frame, "level", *figures):
+    figures = (pl.len(), value.mean().alias("mean"), value.std(ddof=0).alias("std"))
+    for level, n, mean, deviation in _by_level(frame, "level", *figures):
         half_width = _rounded(1.96 * deviation / math.sqrt(n)) if n >= MIN_VALUES else None
-        yield GroupRow(level, n, _rounded(mean), half_width, *box)
+        yield GroupRow(level, n, _rounded(mean), half_width)
 
 
 def _rounded(value: float) -> float:

@@ -10,8 +10,9 @@ from typing import Any
 from markupsafe import Markup
 
 from claimscore.claim_checks import CHECKS
-from claimscore.report.html_page import count, decimal, packed_json, write_page
+from claimscore.report.html_page import count, decimal, interval_figure, packed_json, write_page
 from claimscore.report.overview import (
+    GroupRow,
     GroupTable,
     Histogram,
     MetricOverview,
@@ -158,22 +159,25 @@ _Ranges = Mapping[str, tuple[float, float] | None]
 def _group_figures(place: str, table: GroupTable, ranges: _Ranges) -> Iterator[JSON]:
     for number, (name, rows) in enumerate(table.metrics.items()):
         if rows:
-            yield {
-                "kind": "boxes",
-                "place": f"{place}-{number}",
-                "title": name,
-                "name": f"{name} by {table.column}",
-                "description": (
-                    f"A line for each value of {table.column}: the box of the values, and the "
-                    "mean with its interval."
-                ),
-                "groups": [row._asdict() for row in rows],
-                "within": _finite_range(ranges[name]),
-            }
+            marks = [
+                (
+                    row.level,
+                    row.mean,
+                    *(_bounds(row, ranges[name]) or (None, None)),
+                    decimal(row.mean),
+                )
+                for row in rows
+            ]
+            figure = interval_figure(f"{place}-{number}", name, marks)
+            yield figure | {"name": f"{name} by {table.column}"}
 
 
-def _finite_range(bounds: tuple[float, float] | None) -> tuple[float, float] | None:
-    return bounds if bounds is not None and all(map(math.isfinite, bounds)) else None
+def _bounds(row: GroupRow, within: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The interval of a group's mean, within the metric's range; None for too few values."""
+    if row.half_width is None:
+        return None
+    low, high = within or (-math.inf, math.inf)
+    return max(low, row.mean - row.half_width), min(high, row.mean + row.half_width)
 
 
 def _group_rows(
@@ -184,10 +188,8 @@ def _group_rows(
     for level, n in table.sizes.items():
         cells = []
         for name, rows in by_level.items():
-            row, (low, high) = rows.get(level), ranges[name] or (-math.inf, math.inf)
-            interval = ""
-            if row and row.half_width is not None:
-                bounds = max(low, row.mean - row.half_width), min(high, row.mean + row.half_width)
-                interval = interval_text(*bounds)
+            row = rows.get(level)
+            bounds = _bounds(row, ranges[name]) if row else None
+            interval = interval_text(*bounds) if bounds else ""
             cells.append((decimal(row.mean if row else None), interval))
         yield level, n, cells

@@ -6,7 +6,6 @@ import { loadLibrary } from "./packed.js";
 export const tickOf = (value) => Number(value.toPrecision(6)).toLocaleString("en", { maximumSignificantDigits: 6 }).replace("-", "−");
 export const TIP = { fill: "var(--card)", stroke: "var(--line)", className: "tip" };
 const shortened = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
-const signed = (value, digits) => value.toFixed(digits).replace("-", "−");
 
 // At most so many round counts on an axis, none between two whole numbers.
 const wholeTicks = (most) => (most < 3 ? Array.from({ length: most + 1 }, (_, at) => at) : 3);
@@ -42,27 +41,6 @@ export function histogram({ name, bins, mean, interval, description, width = 360
   });
 }
 
-/* One line a group: the box of its values, and its mean with the interval. */
-function boxes({ name, groups, description, within, width = 360 }) {
-  const longest = Math.min(23, Math.max(...groups.map((group) => group.level.length)));
-  const at = { y: "level" };
-  const inside = (value) => (within ? Math.max(within[0], Math.min(within[1], value)) : value);
-  const said = (group) => group.level + "\nmean " + signed(group.mean, 2) + (group.half_width === null ? "" : " ± " + group.half_width.toFixed(2)) + "\n" + group.n.toLocaleString("en") + " records";
-  return draw({
-    width, height: 46 + 32 * groups.length, marginLeft: 14 + 6.6 * longest, marginRight: 16, marginTop: 8, marginBottom: 30, ariaLabel: name, ariaDescription: description,
-    x: { label: null, ticks: 5, grid: true, nice: true, tickFormat: tickOf },
-    y: { label: null, domain: groups.map((group) => group.level), tickFormat: (level) => shortened(level, 23), tickSize: 0 },
-    marks: [
-      Plot.ruleY(groups, { ...at, x1: "low", x2: "high", stroke: "var(--soft)", strokeOpacity: 0.55 }),
-      Plot.barX(groups, { ...at, x1: "q1", x2: "q3", fill: "var(--bar)", fillOpacity: 0.32, insetTop: 5, insetBottom: 5, rx: 2 }),
-      Plot.tickX(groups, { ...at, x: "median", stroke: "var(--soft)", strokeWidth: 1.5, insetTop: 5, insetBottom: 5 }),
-      Plot.ruleY(groups.filter((group) => group.half_width !== null),
-        { ...at, x1: (group) => inside(group.mean - group.half_width), x2: (group) => inside(group.mean + group.half_width), strokeLinecap: "round", stroke: "var(--accent)", strokeWidth: 3 }),
-      Plot.dot(groups, { ...at, x: "mean", fill: "var(--accent)", stroke: "var(--card)", r: 4.5, title: said, tip: TIP }),
-    ],
-  });
-}
-
 /* One line a value: its name and number, a dot and its interval. */
 function intervals({ name, marks, domain, line, description, width = 360 }) {
   const rows = marks.map((mark, row) => ({ ...mark, row }));
@@ -72,7 +50,7 @@ function intervals({ name, marks, domain, line, description, width = 360 }) {
     x: { domain: d3.nice(...domain, 5), label: null, ticks: 5, grid: true, tickFormat: tickOf },
     y: { type: "band", axis: null, domain: rows.map((mark) => mark.row) },
     marks: [
-      Plot.ruleX([line], { stroke: "var(--soft)" }),
+      line === null ? null : Plot.ruleX([line], { stroke: "var(--soft)" }),
       Plot.text(rows, { ...above, frameAnchor: "left", dx: 4, textAnchor: "start", text: (mark) => shortened(mark.label, Math.floor(width / 7.5)), fill: "var(--soft)" }),
       Plot.text(rows, { ...above, frameAnchor: "right", textAnchor: "end", text: "text", fill: "var(--ink)" }),
       Plot.ruleY(rows.filter((mark) => mark.low !== null), { y: "row", x1: "low", x2: "high", stroke: "var(--bar)", strokeWidth: 3, strokeLinecap: "round", dy: 6 }),
@@ -84,10 +62,9 @@ function intervals({ name, marks, domain, line, description, width = 360 }) {
 /* What a figure shows, as the rows of a CSV file. */
 const ROWS = {
   histogram: ({ title, bins }) => [["metric", "from", "to", "records"], ...bins.map((bin) => [title, ...bin])],
-  boxes: ({ groups }) => [Object.keys(groups[0]), ...groups.map((group) => Object.values(group).map((value) => (Array.isArray(value) ? value.join(" ") : value)))],
   intervals: ({ marks }) => [Object.keys(marks[0]), ...marks.map(Object.values)],
 };
-const DRAWN = { histogram, boxes, intervals };
+const DRAWN = { histogram, intervals };
 
 /* Draws the figures that the page names, each as wide as its place. */
 export async function drawFigures() {

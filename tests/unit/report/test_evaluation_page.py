@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from claimscore.cli import main
 from claimscore.evaluation.result import Mark, Section
 from claimscore.report import write_report
-from claimscore.report.evaluation_page import MAX_MARKS, write_evaluation_page
+from claimscore.report.evaluation_page import write_evaluation_page
+from claimscore.report.html_page import MAX_MARKS
 from tests.support.evaluation_pages import COMMAND, PAGES
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.rated_tables import rated_rows, write_run
@@ -142,6 +143,6 @@ def test_charts_say_in_words_what_they_show_and_what_they_leave_out(tmp_path: Pa
     many = [Mark(f"s {n}", 0.5, None, None, "0.5") for n in range(MAX_MARKS + 5)]
     page = _page(tmp_path, Section("S", charts={"t": marks, "u": many}))
     first, second = page.figures
-    assert first["description"] == "a none; b -0.50"
+    assert first["description"] == "a none; b −0.50"
     assert len(second["marks"]) == MAX_MARKS
     assert f"The first {MAX_MARKS} of {MAX_MARKS + 5}" in page.text
