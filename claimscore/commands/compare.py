@@ -73,22 +73,26 @@ def compare(
     if differences and html_file and differences.absolute() == html_file.absolute():
         raise ConfigError(f"{html_file.name}: two outputs would be written to this one file")
     silent = quiet or as_json
-    found = compare(config)
-    judged = list(gates(found, conditions))
+    comparison = compare(config)
+    judged = list(gates(comparison, conditions))
     if differences is not None:
-        write_differences(found, differences)
+        write_differences(comparison, differences)
     if html_file is not None:
         from claimscore.report.evaluation_page import write_evaluation_page
 
         write_evaluation_page(
-            html_file, "Runs compared", typed_command(), signature_of(found), sections_of(found)
+            html_file,
+            "Runs compared",
+            typed_command(),
+            signature_of(comparison),
+            sections_of(comparison),
         )
     if as_json:
-        print(json.dumps(to_json(found, judged), ensure_ascii=False, allow_nan=False))
+        print(json.dumps(to_json(comparison, judged), ensure_ascii=False, allow_nan=False))
     if not silent:
         from claimscore.console.evaluations import print_sections
 
-        print_sections(sections_of(found), html_file)
+        print_sections(sections_of(comparison), html_file)
     failed = [gate for gate in judged if gate.fails]
     for gate in judged if not silent else failed:
         print(f"gate: {gate}", file=sys.stderr if silent else sys.stdout)

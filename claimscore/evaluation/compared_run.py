@@ -120,8 +120,8 @@ def _record_ids(directory: RunDirectory) -> pl.Series:
 def _scan_scores(path: Path | str) -> pl.LazyFrame:
     """The scores as id, metric, value, reason, signature; `InputError` where they are none."""
     try:
-        found = pl.scan_parquet(path, glob=False)
-        columns = found.collect_schema()
+        rows = pl.scan_parquet(path, glob=False)
+        columns = rows.collect_schema()
     except (OSError, pl.exceptions.PolarsError):
         raise InputError(
             f"{path}: not a Parquet file; name a run directory, or the scores.parquet of one"
@@ -137,7 +137,7 @@ def _scan_scores(path: Path | str) -> pl.LazyFrame:
         pl.col(name).cast(pl.String) if name in columns else pl.lit(None, pl.String).alias(name)
         for name in _OPTIONAL
     ]
-    return found.select(*(pl.col(name).cast(dtype) for name, dtype in _NEEDED.items()), *optional)
+    return rows.select(*(pl.col(name).cast(dtype) for name, dtype in _NEEDED.items()), *optional)
 
 
 def _metrics(scores: pl.LazyFrame) -> dict[str, tuple[str, ...]]:
@@ -150,10 +150,10 @@ def _metrics(scores: pl.LazyFrame) -> dict[str, tuple[str, ...]]:
         .sort("row")
         .collect(engine="streaming")
     )
-    found: dict[str, list[str]] = {}
+    signatures_of: dict[str, list[str]] = {}
     for metric, signature, _ in rows.iter_rows():
-        found.setdefault(metric, []).extend([] if signature is None else [signature])
-    return {metric: tuple(sorted(signatures)) for metric, signatures in found.items()}
+        signatures_of.setdefault(metric, []).extend([] if signature is None else [signature])
+    return {metric: tuple(sorted(signatures)) for metric, signatures in signatures_of.items()}
 
 
 def _notices(

@@ -95,9 +95,9 @@ class Items:
         rows = self.rows.with_columns(stratum=self.strata()).join(
             numbers, on="id", maintain_order="left"
         )
-        own = labels.select("id", "claim_position", "weight", label="value")
+        given = labels.select("id", "claim_position", "weight", label="value")
         keys = ["id", "claim_position"]
-        rows = rows.join(own, on=keys, how="left", nulls_equal=True, maintain_order="left")
+        rows = rows.join(given, on=keys, how="left", nulls_equal=True, maintain_order="left")
         return LabelledSample(
             record=rows["record"].cast(pl.Int64).to_numpy().astype(np.intp),
             share=rows.select(1 / pl.len().over("id")).to_series().to_numpy(),
@@ -135,9 +135,9 @@ def open_items(run: ComparedRun, metric: str | None) -> Items:
 
 def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
     """The claims that count, each with the text that supports it most."""
-    found = Catalogue(METRICS).load(metric)
-    facts = dict(found.facts)
-    (over, side) = found.requires.passes[0].over
+    loaded = Catalogue(METRICS).load(metric)
+    facts = dict(loaded.facts)
+    (over, side) = loaded.requires.passes[0].over
     source_side, _, how = over.partition(".")
     support = run.table("support")
     if support is None:
@@ -214,11 +214,11 @@ def draw(config: LabelConfig) -> pl.DataFrame:
 def _shown(records: dict[str, dict[str, Any]]) -> list[str]:
     """The columns with texts or lists of texts, without those of a labels file's own."""
     names = dict.fromkeys(name for row in records.values() for name in row)
-    own = {*_FIRST_COLUMNS, *_LAST_COLUMNS}
+    reserved = {*_FIRST_COLUMNS, *_LAST_COLUMNS}
     return [
         name
         for name in names
-        if name not in own and any(_text(row.get(name)) for row in records.values())
+        if name not in reserved and any(_text(row.get(name)) for row in records.values())
     ]
 
 
@@ -280,8 +280,8 @@ def _read(path: str, items: Items, texts: dict[Any, str | None]) -> pl.DataFrame
         ((file, located) for located in read(file)) for file in find_files(path)
     ):
         where = place(file, line)
-        said = (row["label"] or "").strip()
-        if not said:
+        written_label = (row["label"] or "").strip()
+        if not written_label:
             continue
         position, weight = (finite_number(row[name] or "") for name in ("claim_position", "weight"))
         if weight is None or weight <= 0:
@@ -304,7 +304,7 @@ def _read(path: str, items: Items, texts: dict[Any, str | None]) -> pl.DataFrame
             )
         if key in rows:
             raise InputError(f"{where}: this item has a label already")
-        rows[key] = weight, *_label(said, where, items.of_claims)
+        rows[key] = weight, *_label(written_label, where, items.of_claims)
     keys, values = list(rows), list(rows.values())
     return pl.DataFrame(
         {
@@ -317,16 +317,16 @@ def _read(path: str, items: Items, texts: dict[Any, str | None]) -> pl.DataFrame
     )
 
 
-def _label(said: str, where: str, of_claims: bool) -> tuple[str | None, float]:
+def _label(written: str, where: str, of_claims: bool) -> tuple[str | None, float]:
     """A verdict (or its beginning) and 1 for supported, else 0; or a rating."""
     if of_claims:
-        verdict = [word for word in VERDICTS if word.startswith(said.lower())]
+        verdict = [word for word in VERDICTS if word.startswith(written.lower())]
         if len(verdict) != 1:
-            raise InputError(f"{where}: label {said!r} is none of {', '.join(VERDICTS)}")
+            raise InputError(f"{where}: label {written!r} is none of {', '.join(VERDICTS)}")
         return verdict[0], float(verdict[0] == VERDICTS[0])
-    rating = finite_number(said)
+    rating = finite_number(written)
     if rating is None:
-        raise InputError(f"{where}: label {said!r} is no number")
+        raise InputError(f"{where}: label {written!r} is no number")
     return None, rating
 
 
@@ -358,7 +358,7 @@ def corrected_differences(
     Labels are in files named `labels*.csv` there. Records with a score in both runs count.
     """
     files = {run.label: _label_files(run) for run in (a, b)}
-    found = {}
+    corrected = {}
     for metric in metrics:
         if not all(metric in of_run for of_run in files.values()):
             continue
@@ -366,16 +366,16 @@ def corrected_differences(
         known = [set(one.rows["id"]) for one in items]
         ids = pl.Series("id", sorted(known[0] & known[1]), dtype=pl.String)
         labels = [people(read_labels(files[one.run.label][metric], one)) for one in items]
-        if all(own["id"].is_in(ids.implode()).any() for own in labels):
-            before, after = (one.sample(own, ids) for one, own in zip(items, labels, strict=True))
-            found[metric] = corrected_difference(before, after, samples=samples, seed=seed)
-    return found
+        if all(rows["id"].is_in(ids.implode()).any() for rows in labels):
+            before, after = (one.sample(rows, ids) for one, rows in zip(items, labels, strict=True))
+            corrected[metric] = corrected_difference(before, after, samples=samples, seed=seed)
+    return corrected
 
 
 def _label_files(run: ComparedRun) -> dict[str, list[Path]]:
     """The files of labels in the directory of a run, by metric."""
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     if run.directory is not None and isinstance(run.path, Path):
         for path in sorted(run.path.glob("labels*.csv")):
-            found.setdefault(metric_of(path), []).append(path)
-    return found
+            files.setdefault(metric_of(path), []).append(path)
+    return files

@@ -110,9 +110,9 @@ class _Labelled:
             for name, one in self.estimates().items()
         ]
         schema = {"estimate": pl.String()} | dict.fromkeys(("value", "low", "high"), pl.Float64())
-        found = {"means": pl.DataFrame(estimates, schema=schema), "agreement": self.agreement}
+        tables = {"means": pl.DataFrame(estimates, schema=schema), "agreement": self.agreement}
         of_claims = {"by_verdict": self.by_verdict, "reliability": self.reliability}
-        return found | (of_claims if self.reliability.height else {})
+        return tables | (of_claims if self.reliability.height else {})
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -131,8 +131,8 @@ class _Labelled:
         }
 
     def sections(self) -> Sequence[Section]:
-        found = [self._means(), self._agreement()]
-        return [*found, *self._of_claims()] if self.reliability.height else found
+        sections = [self._means(), self._agreement()]
+        return [*sections, *self._of_claims()] if self.reliability.height else sections
 
     def _means(self) -> Section:
         rows = [
@@ -258,10 +258,10 @@ def _pairs(
     """Every two people, then all people and the verifier or metric."""
     yield from itertools.combinations(raters, 2)
     keys = "id", "claim_position", "weight"
-    said = both.select(*keys, label="verdict", value="value_right")
+    judged = both.select(*keys, label="verdict", value="value_right")
     name = "the people" if len(raters) > 1 else raters[0].name
     judge = "the verifier" if items.of_claims else items.metric
-    yield Rater(name, both.select(*keys, "label", "value")), Rater(judge, said)
+    yield Rater(name, both.select(*keys, "label", "value")), Rater(judge, judged)
 
 
 def _rater_row(one: Rater, other: Rater, samples: int, seed: int) -> Row:
@@ -281,10 +281,10 @@ def _cells(rows: pl.DataFrame, one: str, other: str) -> Array:
     """Weights by record and by what one and the other said, ``[records, verdict, verdict]``."""
     names = rows["id"].unique(maintain_order=True).to_list()
     places = {name: place for place, name in enumerate(names)}
-    found = np.zeros((len(names), len(VERDICTS), len(VERDICTS)))
+    cells = np.zeros((len(names), len(VERDICTS), len(VERDICTS)))
     for id, first, second, weight in rows.select("id", one, other, "weight").iter_rows():
-        found[places[id], VERDICTS.index(first), VERDICTS.index(second)] += weight
-    return found
+        cells[places[id], VERDICTS.index(first), VERDICTS.index(second)] += weight
+    return cells
 
 
 def _kappa(cells: Array) -> Array:
@@ -301,10 +301,10 @@ def _with_kappa(cells: Array, samples: int, seed: int) -> dict[str, float | None
     sums = cells.sum(0)
     value = float(_kappa(sums[None])[0])
     drawn = [np.tensordot(weights, cells, 1) for weights in resamples(len(cells), samples, seed)]
-    found = with_interval("value", value, _kappa(np.concatenate(drawn)))
+    row = with_interval("value", value, _kappa(np.concatenate(drawn)))
     agree = np.trace(sums) == sums.sum()
     few = len(cells) < KAPPA_RECORDS
-    return found | ({"value_low": None, "value_high": None} if few or agree else {})
+    return row | ({"value_low": None, "value_high": None} if few or agree else {})
 
 
 def _with_share(
@@ -321,7 +321,7 @@ def _by_verdict(both: pl.DataFrame, samples: int, seed: int) -> Iterator[Row]:
     rows = both.drop_nulls("label")
     cells = _cells(rows, "verdict", "label")
     for place, verdict in enumerate(VERDICTS):
-        hits, said, by_people = (
+        hits, by_judge, by_people = (
             cells[:, place, place],
             cells[:, place, :].sum(1),
             cells[:, :, place].sum(1),
@@ -330,7 +330,7 @@ def _by_verdict(both: pl.DataFrame, samples: int, seed: int) -> Iterator[Row]:
             "verdict": verdict,
             "n_said": rows.filter(verdict=verdict).height,
             "n_people": rows.filter(label=verdict).height,
-            **_with_share("precision", hits, said, samples, seed),
+            **_with_share("precision", hits, by_judge, samples, seed),
             **_with_share("recall", hits, by_people, samples, seed),
         }
 

@@ -77,16 +77,16 @@ def best_temperature(probabilities: ArrayLike, labels: ArrayLike) -> float | Non
     values, right = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     logs = _logs(values)
     low, high = math.log(LEAST_TEMPERATURE), math.log(LARGEST_TEMPERATURE)
-    found = optimize.minimize_scalar(
+    best = optimize.minimize_scalar(
         lambda place: _nll(logs, right, math.exp(place)),
         bounds=(low, high),
         method="bounded",
         options={"xatol": 1e-7},
     )
     least = min(_nll(logs, right, LEAST_TEMPERATURE), _nll(logs, right, LARGEST_TEMPERATURE))
-    if min(found.x - low, high - found.x) < 1e-3 or found.fun >= least - 1e-12:
+    if min(best.x - low, high - best.x) < 1e-3 or best.fun >= least - 1e-12:
         return None
-    return math.exp(found.x)
+    return math.exp(best.x)
 
 
 def _nll(logs: Array, right: _Integers, temperature: float) -> float:

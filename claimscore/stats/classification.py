@@ -47,8 +47,8 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
     `balanced_accuracy`.
     """
     values, positive = checked_labels(scores, labels)
-    found = stats.mannwhitneyu(values[positive], values[~positive], method="asymptotic")
-    return float(found.statistic / (positive.sum() * (~positive).sum()))
+    test = stats.mannwhitneyu(values[positive], values[~positive], method="asymptotic")
+    return float(test.statistic / (positive.sum() * (~positive).sum()))
 
 
 def checked_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:

@@ -180,13 +180,13 @@ def _vector_correlation(method: Method, x: Array, y: Array) -> Correlation:
     if _constant(method, x) or _constant(method, y):
         return Correlation(None, None)
     if method == "kendall":
-        found = stats.kendalltau(x, y)
+        test = stats.kendalltau(x, y)
     elif x.size == 2:  # always ±1, which says nothing: scipy gives a NaN or warns
         return Correlation(float(np.sign(x[1] - x[0]) * np.sign(y[1] - y[0])), None)
     else:
-        found = (stats.spearmanr if method == "spearman" else stats.pearsonr)(x, y)
-    p_value = float(found.pvalue)
-    return Correlation(float(found.statistic), None if math.isnan(p_value) else p_value)
+        test = (stats.spearmanr if method == "spearman" else stats.pearsonr)(x, y)
+    p_value = float(test.pvalue)
+    return Correlation(float(test.statistic), None if math.isnan(p_value) else p_value)
 
 
 def _constant(method: Method, x: Array) -> bool:
@@ -197,8 +197,8 @@ def _kendall_rows(x: Array, y: Array) -> Array:
     """Tau-b a row: (concordant − discordant) / √(pairs untied in x · pairs untied in y)."""
     if x.shape[1] > _PAIRWISE:
         rows = zip(x, y, strict=True)
-        found = (_vector_correlation("kendall", a, b).value for a, b in rows)
-        return np.array([math.nan if value is None else value for value in found])
+        values = (_vector_correlation("kendall", a, b).value for a, b in rows)
+        return np.array([math.nan if value is None else value for value in values])
     first, second = np.triu_indices(x.shape[1], 1)
     sign_x, sign_y = (_order(values[:, first], values[:, second]) for values in (x, y))
     agreement = (sign_x * sign_y).sum(axis=1, dtype=np.float64)

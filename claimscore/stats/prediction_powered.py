@@ -145,10 +145,10 @@ def stratified_draw(stratum: NDArray[np.intp], along: Array, n: int, seed: int) 
     wanted = _allocated(sizes, min(n, stratum.size))
     places, weights = [], []
     for name, size, m in zip(names, sizes, wanted, strict=True):
-        own = generator.permutation(np.flatnonzero(stratum == name))
-        own = own[np.argsort(along[own], kind="stable")]
+        items = generator.permutation(np.flatnonzero(stratum == name))
+        items = items[np.argsort(along[items], kind="stable")]
         steps = (np.arange(m) + generator.random()) * size / m if m else np.empty(0)
-        places.append(own[steps.astype(np.intp)])
+        places.append(items[steps.astype(np.intp)])
         weights.append(np.full(m, size / max(m, 1)))
     order = generator.permutation(int(wanted.sum()))
     return Draw(np.concatenate(places)[order], np.concatenate(weights)[order])
@@ -159,10 +159,10 @@ def _allocated(sizes: NDArray[np.intp], n: int) -> NDArray[np.intp]:
     least = np.minimum(sizes, n // (2 * sizes.size))
     left = sizes - least
     exact = left * (n - least.sum()) / max(1, left.sum())
-    found: NDArray[np.intp] = least + np.floor(exact).astype(np.intp)
+    numbers: NDArray[np.intp] = least + np.floor(exact).astype(np.intp)
     by_rest = np.argsort(np.floor(exact) - exact, kind="stable")
-    found[by_rest[: n - int(found.sum())]] += 1
-    return found
+    numbers[by_rest[: n - int(numbers.sum())]] += 1
+    return numbers
 
 
 class _Mean:
@@ -224,11 +224,11 @@ def _weight_of_predictions(sample: LabelledSample, stratum: NDArray[np.intp]) ->
     if n_labels < FEW_LABELS:
         return 0.0
     along = across = 0.0
-    for own in (sample.labelled & (stratum == one) for one in np.unique(stratum)):
-        n = int(own.sum())
-        label = sample.label[own] - sample.label[own].mean()
-        predicted = sample.predicted[own] - sample.predicted[own].mean()
-        scale = sample.weight[own].sum() ** 2 / n / max(1, n - 1)
+    for items in (sample.labelled & (stratum == one) for one in np.unique(stratum)):
+        n = int(items.sum())
+        label = sample.label[items] - sample.label[items].mean()
+        predicted = sample.predicted[items] - sample.predicted[items].mean()
+        scale = sample.weight[items].sum() ** 2 / n / max(1, n - 1)
         along += scale * float(label @ predicted)
         across += scale * float(predicted @ predicted)
     if across <= 1e-12:

@@ -221,14 +221,14 @@ def _noise(config: CompareConfig, baseline: ComparedRun) -> dict[str, Noise]:
             f"--noise {again.path}: its answers are those of the baseline, from the cache; run it "
             "with another --cache-namespace"
         )
-    found = {}
+    moved_by = {}
     for metric in baseline.metrics:
         rows = paired_scores(baseline, again, metric, ids).rows.drop_nulls("difference")
         a, b = rows["a"].to_numpy(), rows["b"].to_numpy()
         if a.size >= MIN_VALUES:
             difference = paired_difference(a, b, samples=config.samples, seed=config.seed)
-            found[metric] = Noise(difference, repeatability(rows["difference"].to_numpy()))
-    return found
+            moved_by[metric] = Noise(difference, repeatability(rows["difference"].to_numpy()))
+    return moved_by
 
 
 def _corrected(parts: Sequence[RunComparison]) -> Iterator[RunComparison]:
@@ -319,5 +319,5 @@ def _records(run: ComparedRun, ids: pl.Series) -> dict[str, dict[str, Any]]:
     rows = run.table("records")
     if rows is None:
         return {}
-    found = rows.filter(pl.col("id").is_in(ids.implode())).collect()
-    return {row["id"]: row for row in found.iter_rows(named=True)}
+    of_ids = rows.filter(pl.col("id").is_in(ids.implode())).collect()
+    return {row["id"]: row for row in of_ids.iter_rows(named=True)}

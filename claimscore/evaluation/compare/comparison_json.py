@@ -39,14 +39,14 @@ DIFFERENCES_SCHEMA: dict[str, pl.DataType] = {
 }
 
 
-def to_json(found: Comparison, gates: Sequence[Gate] = ()) -> JSON:
+def to_json(comparison: Comparison, gates: Sequence[Gate] = ()) -> JSON:
     """Plain values, with `gates` where there are conditions; a value that cannot be computed is
     null, and its row says why."""
-    config = found.config
+    config = comparison.config
     return {
         "format": FORMAT,
         "claimscore": __version__,
-        "baseline": _source(found.sources[0]),
+        "baseline": _source(comparison.sources[0]),
         "method": {
             "level": LEVEL,
             "samples": config.samples,
@@ -54,8 +54,8 @@ def to_json(found: Comparison, gates: Sequence[Gate] = ()) -> JSON:
             "equal_within": EQUAL_WITHIN,
             "correction": "holm",
             "alpha": ALPHA,
-            "corrected_p_values": found.family,
-            "corrected_p_values_of_groups": found.group_family,
+            "corrected_p_values": comparison.family,
+            "corrected_p_values_of_groups": comparison.group_family,
             "by": config.by,
             "top": config.top,
             "noise": config.noise,
@@ -63,9 +63,12 @@ def to_json(found: Comparison, gates: Sequence[Gate] = ()) -> JSON:
         "noise": [
             {"metric": metric, **_attributes(one.difference, "n", "mean", "low", "high", "same")}
             | _attributes(one.repeatability, "deviation", "limit")
-            for metric, one in found.noise.items()
+            for metric, one in comparison.noise.items()
         ],
-        "runs": [{**_run(run), "verdict": list(verdict_lines(found, run))} for run in found.runs],
+        "runs": [
+            {**_run(run), "verdict": list(verdict_lines(comparison, run))}
+            for run in comparison.runs
+        ],
         **({"gates": [_gate(gate) for gate in gates]} if gates else {}),
     }
 
@@ -105,10 +108,10 @@ def _run(run: RunComparison) -> JSON:
     }
 
 
-def _by_labels(found: CorrectedMean) -> JSON:
+def _by_labels(mean: CorrectedMean) -> JSON:
     names = "corrected", "classical", "uncorrected"
-    estimates = {name: getattr(found, name)._asdict() for name in names}
-    return {"records": found.n_records, "labels": found.n_labels, **estimates}
+    estimates = {name: getattr(mean, name)._asdict() for name in names}
+    return {"records": mean.n_records, "labels": mean.n_labels, **estimates}
 
 
 def _missing(ids: MissingIds) -> JSON:
@@ -121,20 +124,20 @@ def _attributes(row: object, *names: str) -> JSON:
 
 
 def _difference(row: MetricDifference) -> JSON:
-    found, nulls = row.difference, row.nulls
+    one, nulls = row.difference, row.nulls
     return {
         "metric": row.metric,
-        "n": found.n,
-        "baseline_mean": found.mean_a,
-        "mean": found.mean_b,
-        "difference": found.mean,
-        **_attributes(found, "low", "high", "higher", "same", "lower"),
-        "p": found.p_value,
+        "n": one.n,
+        "baseline_mean": one.mean_a,
+        "mean": one.mean_b,
+        "difference": one.mean,
+        **_attributes(one, "low", "high", "higher", "same", "lower"),
+        "p": one.p_value,
         "p_holm": row.holm,
-        **_attributes(found, "least_detectable", "deviation"),
-        "records_needed": found.records_needed(),
+        **_attributes(one, "least_detectable", "deviation"),
+        "records_needed": one.records_needed(),
         "verdict": row.verdict,
-        "reason": found.reason,
+        "reason": one.reason,
         "nulls": {
             "baseline": nulls.a,
             "run": nulls.b,
@@ -161,10 +164,10 @@ def _record(record: RecordDetail) -> JSON:
     }
 
 
-def difference_rows(found: Comparison) -> pl.DataFrame:
+def difference_rows(comparison: Comparison) -> pl.DataFrame:
     """A row a run, metric and shared record; null scores with their reasons."""
     parts = [pl.DataFrame(schema=DIFFERENCES_SCHEMA)]
-    for run in found.runs:
+    for run in comparison.runs:
         parts += [
             paired.rows.select(
                 pl.lit(str(run.a.path)).alias("baseline"),
@@ -188,10 +191,10 @@ def check_differences_path(path: Path) -> None:
         raise ConfigError(f"--differences {path}: the name must end in .csv or .parquet")
 
 
-def write_differences(found: Comparison, path: Path) -> None:
+def write_differences(comparison: Comparison, path: Path) -> None:
     """Write `difference_rows` as CSV or Parquet, as the ending says."""
     check_differences_path(path)
-    rows = difference_rows(found)
+    rows = difference_rows(comparison)
     if path.suffix == ".csv":
         write_text(path, csv_text(rows))
         return

@@ -24,33 +24,33 @@ _VERDICTS = {
 }
 
 
-def sections_of(found: Comparison) -> Iterator[Section]:
+def sections_of(comparison: Comparison) -> Iterator[Section]:
     """All tables of a comparison that have something to show, and the words about them."""
-    for run in found.runs:
+    for run in comparison.runs:
         yield Section(
-            f"{run.b.label} against {run.a.label}", notes=tuple(verdict_lines(found, run))
+            f"{run.b.label} against {run.a.label}", notes=tuple(verdict_lines(comparison, run))
         )
-    yield _sources(found)
-    for run in found.runs:
+    yield _sources(comparison)
+    for run in comparison.runs:
         yield _settings(run)
         yield _means(run)
         later = (
             _by_labels(run),
             _counts(run),
-            _groups(run, found.config.by or ""),
+            _groups(run, comparison.config.by or ""),
             _changes(run),
-            _moves(found, run),
+            _moves(comparison, run),
             _units(run),
         )
         yield from (section for section in later if section.rows)
-    if found.noise:
-        yield _noise(found)
-    yield Section("Method", notes=tuple(_method_notes(found)))
+    if comparison.noise:
+        yield _noise(comparison)
+    yield Section("Method", notes=tuple(_method_notes(comparison)))
 
 
-def signature_of(found: Comparison) -> str:
+def signature_of(comparison: Comparison) -> str:
     """All that changes the numbers of a comparison, in one line."""
-    config = found.config
+    config = comparison.config
     settings = {
         "runs": config.runs,
         "metrics": config.metrics or "all",
@@ -62,21 +62,23 @@ def signature_of(found: Comparison) -> str:
     return signature("compare", settings)
 
 
-def _sources(found: Comparison) -> Section:
+def _sources(comparison: Comparison) -> Section:
     """The run that each letter stands for, and its unfinished parts."""
     rows = [
         (source.label, f"{source.path}{'' if place else ' (baseline)'}", f"{source.n_records:,}")
-        for place, source in enumerate(found.sources)
+        for place, source in enumerate(comparison.sources)
     ]
-    notes = [f"{source.label}: {notice}" for source in found.sources for notice in source.notices]
+    notes = [
+        f"{source.label}: {notice}" for source in comparison.sources for notice in source.notices
+    ]
     return Section("Runs", ("run", "where", "records"), rows, tuple(notes))
 
 
-def verdict_lines(found: Comparison, run: RunComparison) -> Iterator[str]:
+def verdict_lines(comparison: Comparison, run: RunComparison) -> Iterator[str]:
     """What the comparison says of each metric, what its records could have shown, and how many a
     difference takes."""
     for row in run.metrics:
-        one, wanted = row.difference, found.config.wanted_difference(row.metric)
+        one, wanted = row.difference, comparison.config.wanted_difference(row.metric)
         places = digits(one.mean_a, one.mean_b)
         if one.mean is None or one.low is None or one.high is None:
             yield f"{row.metric}: nothing can be said: {one.reason or _VERDICTS[row.verdict]}"
@@ -89,8 +91,8 @@ def verdict_lines(found: Comparison, run: RunComparison) -> Iterator[str]:
             says = f"no difference is shown: {says} over {many}"
         else:
             says = f"{run.b.label} is {row.verdict}: {says} over {many}"
-        if row.metric in found.noise:
-            noise = found.noise[row.metric]
+        if row.metric in comparison.noise:
+            noise = comparison.noise[row.metric]
             limit, mean = noise.repeatability.limit, noise.difference.mean
             by = f"a record by up to {number(limit, places)}, the mean by {signed(mean, places)}"
             says += f"; identical inputs move {by if limit else 'none of them'}"
@@ -104,10 +106,10 @@ def verdict_lines(found: Comparison, run: RunComparison) -> Iterator[str]:
         yield f"{row.metric}: {says}"
 
 
-def _noise(found: Comparison) -> Section:
+def _noise(comparison: Comparison) -> Section:
     """How much each metric of the baseline moved when it was answered again."""
     rows = []
-    for metric, (one, again) in found.noise.items():
+    for metric, (one, again) in comparison.noise.items():
         places = digits(one.mean_a, one.mean_b)
         least = least_detectable(math.sqrt(2) * again.deviation, one.n)
         shift = f"{signed(one.mean, places)} [{_interval(one.low, one.high, places)}]"
@@ -124,7 +126,7 @@ def _noise(found: Comparison) -> Section:
         "least shown",
     )
     return Section(
-        f"Noise: A answered again ({found.config.noise})",
+        f"Noise: A answered again ({comparison.config.noise})",
         header,
         rows,
         (
@@ -178,33 +180,33 @@ def _mark(label: str, row: MetricDifference) -> Mark:
 
 
 def _means_row(row: MetricDifference, *first: str) -> tuple[str, ...]:
-    found = row.difference
-    places = digits(found.mean_a, found.mean_b)
-    difference = signed(found.mean, places)
-    if found.low is not None and found.high is not None:
-        difference += f" [{_interval(found.low, found.high, places)}]"
+    one = row.difference
+    places = digits(one.mean_a, one.mean_b)
+    difference = signed(one.mean, places)
+    if one.low is not None and one.high is not None:
+        difference += f" [{_interval(one.low, one.high, places)}]"
     return (
         *(first or (row.metric,)),
-        f"{found.n:,}",
-        number(found.mean_a, places),
-        number(found.mean_b, places),
+        f"{one.n:,}",
+        number(one.mean_a, places),
+        number(one.mean_b, places),
         difference,
         p_value(row.holm),
-        _VERDICTS[row.verdict] if found.n else found.reason or "",
+        _VERDICTS[row.verdict] if one.n else one.reason or "",
     )
 
 
 def _by_labels(run: RunComparison) -> Section:
     """Differences corrected by labels of people, those of the labels alone, and uncorrected."""
     rows = []
-    for metric, found in run.by_labels.items():
-        estimates = found.corrected, found.classical, found.uncorrected
+    for metric, mean in run.by_labels.items():
+        estimates = mean.corrected, mean.classical, mean.uncorrected
         cells = [
             signed(one.value, 3)
             + (f" [{signed(one.low, 3)}, {signed(one.high, 3)}]" if one.interval else "")
             for one in estimates
         ]
-        rows.append((metric, f"{found.n_labels:,}", *cells))
+        rows.append((metric, f"{mean.n_labels:,}", *cells))
     header = ("metric", "labels", "corrected", "labels alone", "uncorrected")
     title = f"{run.b.label} − {run.a.label}, corrected by labels of people"
     return Section(title, header, rows, ("the corrected difference has no bias of the judge",))
@@ -253,22 +255,22 @@ def _changes(run: RunComparison) -> Section:
     return Section(title, ("table", "side", *KINDS), rows)
 
 
-def _moves(found: Comparison, run: RunComparison) -> Section:
+def _moves(comparison: Comparison, run: RunComparison) -> Section:
     """The records that moved most, metric by metric; where noise is known, if that is more."""
     a, b = run.a.label, run.b.label
     header: tuple[str, ...] = ("metric", "record", a, b, f"{b} − {a}")
     rows: list[tuple[str, ...]] = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
-    if found.noise:
+    if comparison.noise:
         header = (*header, "beyond noise")
         rows = [
-            (*row, "yes" if _is_beyond(found, move) else "no")
+            (*row, "yes" if _is_beyond(comparison, move) else "no")
             for row, move in zip(rows, run.moves, strict=True)
         ]
     return Section(f"Moved most, {a} to {b}", header, rows)
 
 
-def _is_beyond(found: Comparison, move: Move) -> bool:
-    noise = found.noise.get(move.metric)
+def _is_beyond(comparison: Comparison, move: Move) -> bool:
+    noise = comparison.noise.get(move.metric)
     return noise is not None and abs(move.difference) > noise.repeatability.limit
 
 
@@ -292,18 +294,18 @@ def _missing_notes(run: RunComparison) -> Iterator[str]:
             yield f"only in {source.label}: {', '.join(metrics)}"
 
 
-def _method_notes(found: Comparison) -> Iterator[str]:
+def _method_notes(comparison: Comparison) -> Iterator[str]:
     """How the numbers were made."""
-    rows = (row for run in found.runs for row in (*run.metrics, *run.groups))
+    rows = (row for run in comparison.runs for row in (*run.metrics, *run.groups))
     many = any(row.difference.n > MOST_RESAMPLED for row in rows)
     limit = f"; where more than {MOST_RESAMPLED:,} differ, what samples come to" if many else ""
     yield (
         f"difference: mean over the records with a score in both, with its {100 * LEVEL:.0f} % "
-        f"paired bootstrap interval ({found.config.samples:,} samples of the records, seed "
-        f"{found.config.seed}{limit}); scores within {EQUAL_WITHIN:g} of each other count as the "
-        "same"
+        f"paired bootstrap interval ({comparison.config.samples:,} samples of the records, seed "
+        f"{comparison.config.seed}{limit}); scores within {EQUAL_WITHIN:g} of each other count as "
+        "the same"
     )
-    parts = ((found.family, "difference"), (found.group_family, "difference in a group"))
+    parts = ((comparison.family, "difference"), (comparison.group_family, "difference in a group"))
     families = [
         f"{n:,} {what if n == 1 else what.replace('difference', 'differences')}"
         for n, what in parts
@@ -314,7 +316,7 @@ def _method_notes(found: Comparison) -> Iterator[str]:
             f"p (Holm): of the bootstrap, corrected together for all metrics and runs "
             f"({'; '.join(families)}); higher and lower are said where it is at most {ALPHA:g}"
         )
-    if any(run.changes for run in found.runs):
+    if any(run.changes for run in comparison.runs):
         yield (
             "reworded: the most alike of what is not the same, by letter trigrams (Dice) of at "
             f"least {LEAST_ALIKE:g}"

@@ -61,15 +61,15 @@ class Gate(NamedTuple):
         return f"{line})"
 
 
-def gates(found: Comparison, conditions: Sequence[Condition]) -> Iterator[Gate]:
+def gates(comparison: Comparison, conditions: Sequence[Condition]) -> Iterator[Gate]:
     """Each condition for each run.
 
     `ConfigError` where a run does not share the metric, or too few records have both scores: a gate
     that cannot be judged is no pass.
     """
-    config = found.config
+    config = comparison.config
     for condition in conditions:
-        for run in found.runs:
+        for run in comparison.runs:
             scores = {paired.metric: paired.rows for paired in run.paired}
             if condition.metric not in scores:
                 known = ", ".join(scores) or "none"

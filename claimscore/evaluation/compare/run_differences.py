@@ -108,11 +108,11 @@ class PairedScores:
 
 def setting_differences(a: ComparedRun, b: ComparedRun) -> list[SettingDifference]:
     """By run.toml where both have one, and by what the signatures say beyond it."""
-    found: list[SettingDifference] = []
+    differences: list[SettingDifference] = []
     both = bool(a.settings and b.settings)
     if both:
-        found += _differing(_flat(a.settings), _flat(b.settings))
-        found.sort(key=lambda difference: _rank(difference.name))
+        differences += _differing(_flat(a.settings), _flat(b.settings))
+        differences.sort(key=lambda difference: _rank(difference.name))
     for metric in a.metrics:
         if metric not in b.metrics:
             continue
@@ -120,9 +120,9 @@ def setting_differences(a: ComparedRun, b: ComparedRun) -> list[SettingDifferenc
             if both and one.name not in ("claimscore", "version"):
                 continue
             renamed = one._replace(name=f"{metric}: version") if one.name == "version" else one
-            if renamed not in found:
-                found.append(renamed)
-    return found
+            if renamed not in differences:
+                differences.append(renamed)
+    return differences
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[SettingDifference]:
@@ -158,15 +158,15 @@ def _rank(name: str) -> int:
 
 def _parts(signatures: Iterable[str]) -> dict[str, str]:
     """The parts `key:value` of signatures; `version` is the one of the metric itself."""
-    found: dict[str, dict[str, None]] = {}
+    parts: dict[str, dict[str, None]] = {}
     for signature in signatures:
         for place, part in enumerate(signature.split("|")[1:]):
             key, colon, value = part.partition(":")
             if colon:
-                found.setdefault(key, {})[value] = None
+                parts.setdefault(key, {})[value] = None
             elif place == 0:
-                found.setdefault("version", {})[part] = None
-    return {key: " or ".join(values) for key, values in found.items()}
+                parts.setdefault("version", {})[part] = None
+    return {key: " or ".join(values) for key, values in parts.items()}
 
 
 def data_differences(a: ComparedRun, b: ComparedRun, ids: pl.Series) -> list[DataDifference]:
@@ -188,12 +188,16 @@ def data_differences(a: ComparedRun, b: ComparedRun, ids: pl.Series) -> list[Dat
             .select(pl.col(name).ne_missing(pl.col(new)).sum() for new, name in other_names.items())
             .collect()
         )
-    found = [DataDifference(name, counts[name].item()) for name in typed if counts[name].item()]
-    found += [DataDifference(name, None, "another type") for name in both if name not in typed]
-    for run, own, others in ((a, types_a, types_b), (b, types_b, types_a)):
+    differences = [
+        DataDifference(name, counts[name].item()) for name in typed if counts[name].item()
+    ]
+    differences += [
+        DataDifference(name, None, "another type") for name in both if name not in typed
+    ]
+    for run, types, others in ((a, types_a, types_b), (b, types_b, types_a)):
         alone = f"only in {run.label}"
-        found += [DataDifference(name, None, alone) for name in own if name not in others]
-    return found
+        differences += [DataDifference(name, None, alone) for name in types if name not in others]
+    return differences
 
 
 def paired_scores(a: ComparedRun, b: ComparedRun, metric: str, ids: pl.Series) -> PairedScores:
