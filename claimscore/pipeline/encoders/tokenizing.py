@@ -1,6 +1,6 @@
 """From texts to token rows: each distinct text is tokenised once, pairs are put together from ids.
 
-Whether joining ids equals the tokenizer's own encoding of a pair, cut or not, is tried on probes
+Whether joining ids equals the tokenizer's own encoding of a pair is tried on probes
 for each tokenizer; where it does not, the tokenizer's own path is taken.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -38,16 +37,6 @@ _PROBES: tuple[Pair, ...] = (
     ("", "the first is empty"),
     ("the second is empty", ""),
 )
-#: Pairs longer than the limit that is tried: either text or both too long, equal or not.
-_LONG = "one two three four five six seven eight nine ten "
-_CUT_PROBES: tuple[Pair, ...] = (
-    (_LONG * 2, "short"),
-    ("short", _LONG * 2),
-    (_LONG * 2, _LONG * 2),
-    (_LONG * 2, _LONG * 2 + "eleven"),
-    (_LONG * 2 + "eleven", _LONG * 2),
-)
-_CUT_LIMITS = (16, 17)
 #: What `KnownTexts` keeps at most, in bytes: about 150,000 sentences.
 MOST_BYTES = 64 * 2**20
 #: What a text costs beside its characters and ids.
@@ -235,19 +224,11 @@ class PairTokenizer:
     ) -> None:
         self.limit = limit
         self._tokenizer = tokenizer
-        self._is_given = template is not None
+        # Where a tokenizer cuts from the right, cutting ids is the same.
+        cuts_right = getattr(tokenizer, "truncation_side", "right") == "right"
+        self._cuts_by_ids = template is not None or cuts_right
         self.template = find_template(tokenizer) if template is None else template
         self._texts = KnownTexts(tokenizer)
-
-    @cached_property
-    def cuts_by_ids(self) -> bool:
-        """Whether cutting ids equals the tokenizer's own truncation."""
-        return self._is_given or (
-            self.template is not None
-            and all(
-                self._joined_equals(pair, limit) for pair in _CUT_PROBES for limit in _CUT_LIMITS
-            )
-        )
 
     def text_lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return how many tokens each text has, without special ones."""
@@ -262,7 +243,7 @@ class PairTokenizer:
         room = self.limit - self.template.n_special
         too_long = sizes.sum(axis=1) > room
         if too_long.any():
-            if room < 0 or not self.cuts_by_ids:
+            if room < 0 or not self._cuts_by_ids:
                 return self._whole(pairs.pairs.items)
             sizes = cut_longest_first(sizes, room)
         return EncodedRows(PairRows(self.template, ids, pairs.places, sizes), too_long)
@@ -284,14 +265,6 @@ class PairTokenizer:
             )
         ids, types = ragged(row.ids for row in rows), ragged(row.types for row in rows)
         return EncodedRows(WholeRows(ids, types), too_long)
-
-    def _joined_equals(self, pair: Pair, limit: int) -> bool:
-        assert self.template is not None
-        own = tokenize_pair(self._tokenizer, pair, truncation="longest_first", max_length=limit)
-        ids = text_ids(self._tokenizer, pair)
-        room = limit - self.template.n_special
-        kept = cut_longest_first(ids.lengths[None], room)
-        return room > 0 and _joined(self.template, ids, kept) == own
 
 
 class PairEncoding(NamedTuple):

@@ -87,7 +87,6 @@ def test_texts_are_tokenised_once_where_that_is_equal(tiny: Folders, family: str
     tokenizer = AutoTokenizer.from_pretrained(tiny(family))
     tokens = PairTokenizer(tokenizer, 64)
     assert tokens.template is not None
-    assert tokens.cuts_by_ids
     encoded = tokens.encode(distinct_pairs([*PAIRS, *CUT]))
     assert ids_and_types(encoded) == stock_rows(tokenizer, [*PAIRS, *CUT])
     assert encoded.truncated.tolist() == [False] * len(PAIRS) + [True] * len(CUT)
@@ -131,7 +130,6 @@ def test_another_way_of_cutting_is_the_tokenizers_own(tokenizer: Any) -> None:
     tokenizer.truncation_side = "left"
     tokens, pairs = PairTokenizer(tokenizer, 64), [(LONG, "a very expensive"), ("a", "b")]
     assert tokens.template is not None
-    assert not tokens.cuts_by_ids
     assert ids_and_types(tokens.encode(distinct_pairs(pairs))) == stock_rows(tokenizer, pairs)
 
 
