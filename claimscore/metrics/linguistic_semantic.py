@@ -131,8 +131,8 @@ def _make(name: str, options: LSOptions) -> Metric:
             record = row["id"]
             if record not in of_summaries and record not in of_sources:
                 return unscored(record, "no LS_Score rows")
-            own, sources = of_summaries.get(record, {}), of_sources.get(record, {})
-            return _score_record(record, own, sources, options.variant)
+            numbers, sources = of_summaries.get(record, {}), of_sources.get(record, {})
+            return _score_record(record, numbers, sources, options.variant)
 
         return score_records(tables, requires, score_row)
 
@@ -154,20 +154,20 @@ def _make(name: str, options: LSOptions) -> Metric:
 _Numbers = Mapping[int | None, Mapping[str, Any]]
 
 
-def _score_record(record: str, own: _Numbers, sources: _Numbers, variant: str) -> Score:
-    """`own` are the summary's numbers: its own under None, those with a source by its place."""
-    summary = own.get(None, {})
-    with_source = [own[index] for index in sorted(index for index in own if index is not None)]
+def _score_record(record: str, numbers: _Numbers, sources: _Numbers, variant: str) -> Score:
+    """`numbers` are the summary's: its own under None, those with a source by its place."""
+    summary = numbers.get(None, {})
+    with_source = [numbers[index] for index in sorted(i for i in numbers if i is not None)]
     components: dict[str, object] = {
         "summary_tokens": _integer(summary.get("tokens")),
         "summary_cut": _integer(summary.get("cut")),
-        "source_cut": int(sum(each.get("cut", 0) for each in sources.values())),
+        "source_cut": int(sum(row.get("cut", 0) for row in sources.values())),
         "n_sources": len(sources),
     }
     name = "linguistic" if variant == "paper" else "linguistic_code"
     if name not in summary:
         return unscored(record, "no LS_Score rows", components)
-    semantic = float(np.mean([each["semantic"] for each in with_source]))
+    semantic = float(np.mean([row["semantic"] for row in with_source]))
     result = combined(summary[name], semantic, variant)
     components |= {"linguistic": result.linguistic, "semantic": result.semantic}
     if variant == "paper":

@@ -80,11 +80,11 @@ def number_edits(summary: str, source: str) -> list[Edit]:
 
 def _numbers(text: str) -> list[tuple[str, Any]]:
     """Kind and match of each number; one that is a year is no count."""
-    found: dict[int, tuple[str, Any]] = {}
+    numbers: dict[int, tuple[str, Any]] = {}
     for kind, pattern in _NUMBERS.items():
         for match in _compile(pattern).finditer(text):
-            found.setdefault(match.start(), (kind, match))
-    return [found[start] for start in sorted(found)]
+            numbers.setdefault(match.start(), (kind, match))
+    return [numbers[start] for start in sorted(numbers)]
 
 
 def negation_edits(summary: str, source: str) -> list[Edit]:

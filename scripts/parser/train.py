@@ -37,9 +37,9 @@ def parse(sentences: list[str], teacher: str) -> list[Parsed]:
     nlp = importlib.import_module(teacher).load(disable=["ner", "lemmatizer"])
     words = [tokenise(sentence) for sentence in sentences]
     docs = (
-        spacy.tokens.Doc(nlp.vocab, [w.text for w in own], [w.space for w in own])
-        for own in words
-        if own
+        spacy.tokens.Doc(nlp.vocab, [w.text for w in sentence], [w.space for w in sentence])
+        for sentence in words
+        if sentence
     )
     return [
         [(token.text, token.tag_, token.dep_, token.head.i) for token in doc]
@@ -79,8 +79,8 @@ class Network(nn.Module):
 
         words = self.drop(torch.cat([at(batch["first"]), at(batch["last"])], -1))
         with_root = torch.cat([self.root.expand(len(x), 1, -1).to(words.dtype), words], 1)
-        own = _with_one(F.gelu(self.arc_dependent(words)))
-        arcs = own @ self.arc @ F.gelu(self.arc_head(with_root)).transpose(1, 2)
+        dependents = _with_one(F.gelu(self.arc_dependent(words)))
+        arcs = dependents @ self.arc @ F.gelu(self.arc_head(with_root)).transpose(1, 2)
         known = F.pad(batch["heads"] >= 0, (1, 0), value=True)
         arcs = arcs.float().masked_fill(~known[:, None, :], -1e4)
         right = batch["heads"].clamp(min=0)[:, :, None].expand(-1, -1, words.shape[-1])
@@ -109,17 +109,17 @@ def make_samples(parsed: list[Parsed], tags: list[str], labels: list[str]) -> li
     samples = []
     for sentence in parsed:
         pieces = [reader.pieces(word) for word, *_ in sentence]
-        ends = np.cumsum([len(own) for own in pieces]).tolist()
+        ends = np.cumsum([len(ids) for ids in pieces]).tolist()
         if len(sentence) > 70 or ends[-1] > MAX_PIECES:
             continue
         kinds = [
-            kind_of(word) for (word, *_), own in zip(sentence, pieces, strict=True) for _ in own
+            kind_of(word) for (word, *_), ids in zip(sentence, pieces, strict=True) for _ in ids
         ]
         samples.append(
             {
-                "ids": [101, *(piece for own in pieces for piece in own), 102],
+                "ids": [101, *(piece for ids in pieces for piece in ids), 102],
                 "kinds": [0, *kinds, 0],
-                "first": [end - len(own) + 1 for end, own in zip(ends, pieces, strict=True)],
+                "first": [end - len(ids) + 1 for end, ids in zip(ends, pieces, strict=True)],
                 "last": ends,
                 "heads": [0 if head == k else head + 1 for k, (*_, head) in enumerate(sentence)],
                 "tags": [tags.index(tag) for _, tag, _, _ in sentence],
@@ -189,7 +189,7 @@ def train(network: Network, samples: list[dict[str, Any]], passes: int, seed: in
 def pack(network: Network) -> dict[str, np.ndarray[Any, Any]]:
     """The tensors of the file: matrices ``[in, out]`` int8, a scale a column; vectors float16."""
     state = {name: value.numpy() for name, value in network.state_dict().items()}
-    found: dict[str, np.ndarray[Any, Any]] = {
+    tensors: dict[str, np.ndarray[Any, Any]] = {
         "position": state["bert.embeddings.position_embeddings.weight"][: MAX_PIECES + 6],
         "type": state["bert.embeddings.token_type_embeddings.weight"],
         "embedding_norm.weight": state["bert.embeddings.LayerNorm.weight"],
@@ -198,7 +198,7 @@ def pack(network: Network) -> dict[str, np.ndarray[Any, Any]]:
         **{name: state[name] for name in ("arc", "label", "root")},
     }
     for name in ("tag", "arc_dependent", "arc_head", "label_dependent", "label_head"):
-        found[f"{name}.weight"], found[f"{name}.bias"] = (
+        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = (
             state[f"{name}.weight"].T,
             state[f"{name}.bias"],
         )
@@ -213,11 +213,11 @@ def pack(network: Network) -> dict[str, np.ndarray[Any, Any]]:
         old, new = f"bert.encoder.layer.{layer}.", f"layer.{layer}."
         for end in ("weight", "bias"):
             qkv = [state[f"{old}attention.self.{x}.{end}"].T for x in ("query", "key", "value")]
-            found[f"{new}qkv.{end}"] = np.concatenate(qkv, axis=-1)
+            tensors[f"{new}qkv.{end}"] = np.concatenate(qkv, axis=-1)
             for part, name in parts.items():
-                found[f"{new}{part}.{end}"] = state[f"{old}{name}.{end}"].T
+                tensors[f"{new}{part}.{end}"] = state[f"{old}{name}.{end}"].T
     packed = {}
-    for name, value in found.items():
+    for name, value in tensors.items():
         if value.ndim == 1 or name in ("type", "case"):
             packed[name] = np.ascontiguousarray(value.astype(np.float16))
             continue

@@ -75,7 +75,7 @@ class LinguisticHead(nn.Module):
         """As `forward`, with at most `LOGIT_BYTES` of logits in memory at once."""
         rows = max(1, LOGIT_BYTES // (4 * self.vocabulary))
         pieces = zip(torch.split(states, rows), torch.split(tokens, rows), strict=True)
-        return torch.cat([self(part, own) for part, own in pieces])
+        return torch.cat([self(part, ids) for part, ids in pieces])
 
 
 @dataclass(frozen=True)
@@ -229,8 +229,8 @@ class LSModel(TextModel):
             states = refuse_nan(self._backbone.states(batch), self.info)
             first = states[torch.from_numpy(batch.starts).to(states.device)]
             values = np.split(self._log_probs(states, batch.ids), batch.starts[1:])
-            for state, own in zip(first, values, strict=True):
-                yield _Summary(state, own.mean(), own[1:-1].mean())
+            for state, logs in zip(first, values, strict=True):
+                yield _Summary(state, logs.mean(), logs[1:-1].mean())
 
         half = _half(on_batch, 0), _half(on_batch, len(pairs))
         read = self._each(documents, document_ids.rows, first_states, half[0])
@@ -269,8 +269,8 @@ class LSModel(TextModel):
             """All positions have states; a text's own alone are attended to."""
             states = self._backbone.states(batch, read=encoded.lengths[places])
             values = self._log_probs(states, batch.ids).reshape(len(places), -1)
-            found: NDArray[np.float64] = values.sum(axis=1)
-            return found
+            sums: NDArray[np.float64] = values.sum(axis=1)
+            return sums
 
         sums = np.array(self._each(texts, WholeRows(ragged(filled)), summed, on_batch), dtype=float)
         return np.stack([sums, encoded.lengths], axis=1)[texts.inverse]
@@ -279,8 +279,8 @@ class LSModel(TextModel):
         """The log-probability of each id at its own place, ``[tokens]``."""
         tokens = torch.from_numpy(ids).to(states.device)
         values = self._head.in_pieces(states, tokens).double()
-        found: NDArray[np.float64] = refuse_nan(values, self.info).cpu().numpy()
-        return found
+        logs: NDArray[np.float64] = refuse_nan(values, self.info).cpu().numpy()
+        return logs
 
 
 def load(config: EncoderConfig) -> LSModel:
