@@ -20,7 +20,7 @@ import polars as pl
 from scipy import stats
 
 import claimscore
-from claimscore.stats.calibration import (
+from scripts.judge.calibration import (
     best_temperature,
     expected_calibration_error,
     negative_log_likelihood,

@@ -32,7 +32,7 @@ from claimscore.pipeline.encoders.embedded import (
     find_backbone,
     read_adapter,
 )
-from claimscore.stats.calibration import best_temperature, expected_calibration_error
+from scripts.judge.calibration import best_temperature, expected_calibration_error
 from scripts.judge.examples import (
     NLIExamples,
     make_batch,

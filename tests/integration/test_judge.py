@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from claimscore.pipeline.encoders import embedded
+from scripts.judge import calibration, training
 from scripts.judge import pairs as made
-from scripts.judge import training
 from scripts.judge.changes import negate
 from scripts.judge.edits import Edit, entity_edits, negation_edits, number_edits
 from scripts.judge.examples import LABEL2ID, NLIExamples, read_pairs, sample_plan
@@ -121,6 +121,18 @@ def test_the_learning_rate_rises_falls_slowly_then_ends_near_zero(phase: Phase) 
     assert rates[: peak + 1] == sorted(rates[: peak + 1])
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
     assert 0 < rates[-1] < 0.03
+
+
+def test_calibration_by_hand() -> None:
+    """Confidences .8 .8 .6 .9; right, wrong, right, right. ln 9 / T must be ln 3."""
+    four = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.05, 0.9, 0.05]]
+    wanted = (2 * abs(0.8 - 0.5) + abs(0.6 - 1) + abs(0.9 - 1)) / 4
+    assert calibration.expected_calibration_error(four, [0, 2, 2, 1]) == pytest.approx(wanted)
+    nll = -np.log([0.8, 0.1, 0.6, 0.9]).mean()
+    assert calibration.negative_log_likelihood(four, [0, 2, 2, 1]) == pytest.approx(nll)
+    rows = [[0.9, 0.1]] * 4
+    assert calibration.best_temperature(rows, [0, 0, 0, 1]) == pytest.approx(2, abs=1e-4)
+    assert calibration.best_temperature(rows, [0, 0, 0, 0]) is None
 
 
 def test_a_source_of_weight_zero_is_never_drawn() -> None:

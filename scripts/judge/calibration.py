@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from claimscore.stats.bootstrap import Array
-
 #: Bins of the expected calibration error: Guo et al. 2017, section 5.
 ECE_BINS = 15
 
 #: Temperatures that are tried.
 LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 0.02, 50.0
 
+Array = NDArray[np.float64]
 _Integers = NDArray[np.int64]
 
 #: Softmax in float32 reaches zero where the logits do not; below this it says nothing.
@@ -56,17 +55,6 @@ def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike) -> floa
     return _nll(_logs(values), right, 1.0)
 
 
-def with_temperature(probabilities: ArrayLike, temperature: float) -> Array:
-    """The probabilities with their logits divided by `temperature`: Guo et al. 2017, equation 9.
-
-    Softmax of ln p / T: logits are ln p up to a constant of each row, which softmax ignores. The
-    order of each row stays, so no prediction changes.
-    """
-    values = np.asarray(probabilities, dtype=np.float64)
-    result: Array = special.softmax(_logs(values) / temperature, axis=1)
-    return result
-
-
 def best_temperature(probabilities: ArrayLike, labels: ArrayLike) -> float | None:
     """The temperature of least negative log-likelihood; Guo et al. 2017, section 4.2.
 
@@ -77,16 +65,16 @@ def best_temperature(probabilities: ArrayLike, labels: ArrayLike) -> float | Non
     values, right = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     logs = _logs(values)
     low, high = math.log(LEAST_TEMPERATURE), math.log(LARGEST_TEMPERATURE)
-    best = optimize.minimize_scalar(
+    minimum = optimize.minimize_scalar(
         lambda place: _nll(logs, right, math.exp(place)),
         bounds=(low, high),
         method="bounded",
         options={"xatol": 1e-7},
     )
     least = min(_nll(logs, right, LEAST_TEMPERATURE), _nll(logs, right, LARGEST_TEMPERATURE))
-    if min(best.x - low, high - best.x) < 1e-3 or best.fun >= least - 1e-12:
+    if min(minimum.x - low, high - minimum.x) < 1e-3 or minimum.fun >= least - 1e-12:
         return None
-    return math.exp(best.x)
+    return math.exp(minimum.x)
 
 
 def _nll(logs: Array, right: _Integers, temperature: float) -> float:
