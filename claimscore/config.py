@@ -615,7 +615,7 @@ def user_cache_dir() -> Path:
 
 
 def user_state_dir() -> Path:
-    """The folder of small facts about this machine: CLAIMSCORE_STATE_DIR, else the XDG state folder."""
+    """The folder of facts about this machine: CLAIMSCORE_STATE_DIR, else the XDG state folder."""
     named = os.environ.get("CLAIMSCORE_STATE_DIR")
     if named:
         return Path(named)
