@@ -162,7 +162,9 @@ def _judged(
     """The probability of support of each summary by its source; null where there is none."""
     if not pairs:
         raise InputError(f"{config.table}: --verifier needs the columns source and summary")
-    options = {name: getattr(config.encoders, name) for name in (*NLI_OPTIONS, "verifier_labels")}
+    named = dataclasses.replace(config.encoders, verifier=verifier).role_of("verifier") != "nli"
+    names = (*NLI_OPTIONS, *(("verifier_labels",) if named else ()))
+    options = {name: getattr(config.encoders, name) for name in names}
     values = list[float | None]()
     for start in range(0, len(pairs), ROWS_AT_ONCE):
         judged = verify(pairs[start : start + ROWS_AT_ONCE], verifier, **options)

@@ -18,6 +18,7 @@ from claimscore.baseline.provider import BuiltinProvider
 from claimscore.cli import main
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, RejectedError
+from claimscore.pipeline import plan as plan_module
 from claimscore.pipeline import run as run_module
 from claimscore.pipeline.run import RunResult, run
 from claimscore.pipeline.status import run_status
@@ -65,7 +66,8 @@ def small() -> object:
     """Files of two and four chunks, a provider that counts, a model that is none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "SIZES", (2, 4))
-        patch.setattr(run_module, "load_provider", lambda _: Counting())
+        for module in (plan_module, run_module):
+            patch.setattr(module, "load_provider", lambda _: Counting())
         patch.setattr("claimscore.pipeline.model_stage.load_model", lambda *_: FakeClassifier())
         yield
 

@@ -74,12 +74,8 @@ def test_one_that_refuses_them_is_asked_without(tmp_path: Path) -> None:
     with FakeServer(answer=judging_answer, logprobs="refused") as server:
         more = options(server, "--max-concurrency", 2)
         assert claimscore("run", records, "--out", tmp_path / "a", *judge, *more) == 0
-        refused = server.n_requests - len(server.contents)
-        assert 1 <= refused <= 2
-        other = ("--cache-dir", tmp_path / "other")
-        assert claimscore("run", records, "--out", tmp_path / "b", *judge, *more, *other) == 0
-        assert server.n_requests == refused + 2 * len(server.contents)
-    for row in scores_of(tmp_path / "b", "llm-judge").values():
+        assert 1 <= server.n_requests - len(server.contents) <= 2
+    for row in scores_of(tmp_path / "a", "llm-judge").values():
         assert {row[name]["by"] for name in DIMS} == {"score"}
         assert row["value"] == sum(row[name]["score"] for name in DIMS) / 4
 

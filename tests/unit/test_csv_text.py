@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.csv_text import csv_text, unescaped
-from claimscore.evaluation.labels import LabelsResult
+from claimscore.evaluation.result import EvaluationResult
 from claimscore.runs import RunDirectory
 from tests.support.command_line import Command
 from tests.support.compared_runs import write_run
@@ -66,13 +66,6 @@ def test_no_file_for_people_has_a_formula(tmp_path: Path, cli: Command):
         text = path.read_text(encoding="utf-8")
         assert {"'=1+1", "'@x", "-5", "-1.5"} <= {cell for row in cells(text) for cell in row}
 
-    class Result(LabelsResult):
-        def __init__(self) -> None: ...
-        def sections(self):
-            return []
-
-        def files(self):
-            return {"rows": pl.DataFrame({"id": ids})}
-
-    Result().write(tmp_path / "out")
+    tables = {"rows": pl.DataFrame({"id": ids})}
+    EvaluationResult("x", "X", None, tables, {}, []).write(tmp_path / "out")
     assert (tmp_path / "out/rows.csv").read_text() == "id\n'=1+1\n'@x\n-5\n"

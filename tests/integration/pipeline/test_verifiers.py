@@ -101,7 +101,7 @@ def test_evaluate_support_asks_verifiers_itself(
     assert "--verifier-labels" in refused.err
     labels = ("--set", "verifier-labels=unsupported,supported")
     said = cli("evaluate", "support", str(path), "--verifier", verifiers, *options, *labels).json()
-    found = {row["score"]: row["auc"] for row in said["rows"]}
+    found = {row["score"]: row["auc"] for row in said["support"]}
     assert list(found)[2:] == ["verifier nli", f"verifier {two}"]
     config = EncoderConfig(nli=nli, device="cpu", offline=True)
     run(RunConfig(rows, tmp_path / "run", "faithfulness", units="sentences", encoders=config))
