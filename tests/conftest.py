@@ -16,9 +16,9 @@ from hypothesis import settings
 
 from claimscore.pipeline.encoders import arithmetic
 from tests.support.command_line import Command, Result, claimscore
-from tests.support.object_store import gs, gs_server, s3, s3_server
+from tests.support.object_store import s3, s3_server
 
-__all__ = ["gs", "gs_server", "s3", "s3_server"]  # fixtures that any test may ask for
+__all__ = ["s3", "s3_server"]  # fixtures that any test may ask for
 
 #: Variables that name folders of the user's which a command may write into.
 _FOLDERS = (

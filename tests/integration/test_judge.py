@@ -18,7 +18,7 @@ from scripts.judge import calibration, training
 from scripts.judge import pairs as made
 from scripts.judge.changes import negate
 from scripts.judge.edits import Edit, entity_edits, negation_edits, number_edits
-from scripts.judge.examples import LABEL2ID, NLIExamples, read_pairs, sample_plan
+from scripts.judge.examples import LABEL2ID, read_pairs
 from scripts.judge.train import phases
 from scripts.judge.training import Phase, evaluate, train
 from tests.support.embedded_models import needs_backbone
@@ -113,16 +113,6 @@ def layers_of(adapter: Path) -> set[str]:
     return {name.split(".")[3] for name in names if ".encoder.layer." in name}
 
 
-def test_the_learning_rate_rises_falls_slowly_then_ends_near_zero(phase: Phase) -> None:
-    settings = replace(phase, samples=800, horizon=2.0, warmup=0.1, cooldown=0.5)
-    rates = [settings.rate(step) for step in range(settings.steps)]
-    peak = rates.index(max(rates))
-    assert max(rates) == pytest.approx(1.0)
-    assert rates[: peak + 1] == sorted(rates[: peak + 1])
-    assert rates[peak:] == sorted(rates[peak:], reverse=True)
-    assert 0 < rates[-1] < 0.03
-
-
 def test_calibration_by_hand() -> None:
     """Confidences .8 .8 .6 .9; right, wrong, right, right. ln 9 / T must be ln 3."""
     four = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.05, 0.9, 0.05]]
@@ -133,16 +123,6 @@ def test_calibration_by_hand() -> None:
     rows = [[0.9, 0.1]] * 4
     assert calibration.best_temperature(rows, [0, 0, 0, 1]) == pytest.approx(2, abs=1e-4)
     assert calibration.best_temperature(rows, [0, 0, 0, 0]) is None
-
-
-def test_a_source_of_weight_zero_is_never_drawn() -> None:
-    """Weights are shares of a pass: 0 never, 1 once, 2 twice."""
-    sources = ["joci_train"] * 10 + ["help_and"] * 10 + ["snli"] * 10
-    examples = NLIExamples([[1]] * 30, [[2]] * 30, np.zeros(30, dtype=np.int64), sources)
-    weights = (("joci_", 0.0), ("help_", 2.0))
-    plan = sample_plan(examples, weights, batch_size=5, batches=6, seed=0)
-    counts = np.bincount(np.concatenate(plan), minlength=30)
-    assert counts.tolist() == [0] * 10 + [2] * 10 + [1] * 10
 
 
 SOURCE = (

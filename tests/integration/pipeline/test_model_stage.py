@@ -250,21 +250,6 @@ class Endless(Chunkwise):
         raise AssertionError("it goes on for a run that has ended")
 
 
-def test_an_error_in_one_worker_ends_the_other_at_its_next_batch(tmp_path: Path) -> None:
-    """The error itself is raised, at once, and the thread of the other does not go on."""
-    other = Endless()
-
-    def fail() -> None:
-        assert other.begun.wait(20)
-        raise ZeroDivisionError("a bug")
-
-    workers = [Worker({"nli": other}), Worker({"nli": Chunkwise(fail)})]
-    with stages(tmp_path / "run", workers) as (work, directory):
-        with pytest.raises(ZeroDivisionError, match="a bug"):
-            run_blocking(work.run)
-        assert directory.steps_done("nli-a-b") == 0
-
-
 @pytest.mark.usefixtures("records")
 def test_answers_under_way_are_kept_when_the_models_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from claimscore.config import user_state_dir
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.runs import RunDirectory, lock, workspace
+from claimscore.runs import RunDirectory, lock
 from claimscore.runs.lock import Holder
 from tests.support.run_directory_contract import RunDirectoryContract
 from tests.support.run_tables import claims
@@ -40,14 +38,6 @@ def run(where: str) -> Iterator[RunDirectory]:
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Another machine, for what is opened in this test."""
     monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path_factory.mktemp("elsewhere")))
-
-
-def kinds(run: RunDirectory) -> list[str]:
-    return [json.loads(line)["kind"] for line in run.storage.read("events.jsonl").splitlines()]
-
-
-def away(*_: object) -> None:
-    raise StoppedEarly("the store was not reached")
 
 
 def test_a_second_process_of_this_machine_is_refused_at_once(run: RunDirectory) -> None:
@@ -92,57 +82,3 @@ def test_a_run_that_was_taken_over_writes_nothing_more(run: RunDirectory) -> Non
         with pytest.raises(StoppedEarly, match="taken this run over"):
             write()
     assert list(run.storage.sizes()) == before
-
-
-def test_growing_files_are_mirrored(where: str, request: pytest.FixtureRequest) -> None:
-    with RunDirectory(where) as run:
-        run.check_settings({"seed": 0})
-        run.event("started")
-        run.write_note({"phase": "running"})
-        run.workspace.mirror("spend.jsonl", iter([b"first", None, b"second"]).__next__)
-        run.workspace.write_through()
-        reader = RunDirectory.reader(where)
-        assert (reader.note() or {})["phase"] == "running"
-        assert reader.workspace.mirrored("spend.jsonl") == b"first"
-        run.workspace.write_through()
-        state = run.state
-        assert state.parent.parent == user_state_dir()
-    assert RunDirectory.reader(where).workspace.mirrored("spend.jsonl") == b"second"
-    assert {path.name for path in state.iterdir()} == {".lock", "machine", "address"}
-    request.getfixturevalue("elsewhere")
-    with RunDirectory(where) as run:
-        run.event("again")
-    assert kinds(run) == ["started", "again"]
-
-
-def test_a_thread_mirrors_every_few_seconds(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "COPY_S", 0.01)
-    failed: list[bytes] = []
-    with RunDirectory(where) as run:
-        write = run.storage.write
-
-        def once_away(name: str, data: bytes | memoryview) -> None:
-            if not failed:
-                failed.append(bytes(data))
-                away()
-            write(name, data)
-
-        run.storage.write = once_away  # type: ignore[method-assign]
-        run.workspace.mirror("x", lambda: b"content")
-        for _ in range(1000):
-            if run.workspace.mirrored("x") == b"content":
-                break
-        assert (run.workspace.mirrored("x"), len(failed)) == (b"content", 1)
-
-
-def test_a_store_that_is_away_at_the_end_keeps_the_files_here(where: str) -> None:
-    with RunDirectory(where) as run, pytest.MonkeyPatch.context() as patch:
-        run.check_settings({"seed": 0})
-        run.event("first")
-        run.workspace.write_through()
-        run.event("second")
-        patch.setattr(type(run.storage), "write", away)
-        run.__exit__(None, None, None)
-    with RunDirectory(where) as run:
-        run.event("third")
-    assert kinds(run) == ["first", "second", "third"]

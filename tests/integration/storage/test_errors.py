@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import os
-import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +12,6 @@ import pytest
 
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.storage import Storage, open_storage
-from claimscore.storage.store_address import parse_address
 from tests.support.object_store import KEY, SECRET, aws_environment
 
 ASK: dict[str, Callable[[Storage], object]] = {
@@ -103,28 +97,6 @@ def test_a_store_that_is_not_reached_is_a_stop(how: str, monkeypatch: pytest.Mon
     assert "AWS_ENDPOINT_URL" in str(error)
 
 
-def test_ctrl_c_is_heard_while_a_store_is_waited_for() -> None:
-    ask = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # maybe ignored
-        "from claimscore.storage import open_storage; open_storage('s3://some-bucket').read('x')"
-    )
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        environment = aws_environment(f"http://127.0.0.1:{server.getsockname()[1]}")
-        with (
-            subprocess.Popen(
-                [sys.executable, "-c", ask],
-                env={**os.environ, **environment},
-                stderr=subprocess.PIPE,
-                text=True,
-            ) as process,
-            server.accept()[0] as connection,
-        ):
-            connection.recv(1)
-            process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
-    assert said.rstrip().endswith("KeyboardInterrupt")
-
-
 def test_plain_http_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in aws_environment("http://127.0.0.1:9").items():
         monkeypatch.setenv(name, value)
@@ -177,13 +149,6 @@ def test_an_address_that_cannot_be(
         open_storage(address)
     assert message in str(refused.value)
     assert SECRET not in str(refused.value)
-
-
-def test_parts_of_an_address() -> None:
-    long = "abfss://box@account.dfs.core.windows.net/a/b"
-    assert parse_address(long) == ("az", "abfss://box@account.dfs.core.windows.net", "a/b")
-    assert str(parse_address("https://host:8443/a%20b/")) == "https://host:8443/a%20b"
-    assert parse_address("https://host/a%20b").path == "a b"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import io
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -70,12 +69,3 @@ def test_a_connection_string_is_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ConfigError, match="CONNECTION_STRING is not read; set its parts") as error:
         open_storage("az://box/run")
     assert AZURITE_KEY not in str(error.value)
-
-
-def test_a_google_server_by_a_service_account(gs: str) -> None:
-    buffer = io.BytesIO()
-    pl.DataFrame({"n": range(10)}).write_parquet(buffer)
-    folder = open_storage(f"{gs}/a b")
-    folder.write("x.parquet", buffer.getvalue())
-    table = pl.scan_parquet(str(folder.address("x.parquet")), glob=False)
-    assert table.sum().collect().item() == 45

@@ -78,15 +78,6 @@ def test_adapters_of_another_kind_are_refused(
         embedded.read_adapter(path)
 
 
-def test_packing_is_exact_to_half_a_step() -> None:
-    generator = torch.Generator().manual_seed(0)
-    named = {"a": torch.randn(6, 20, generator=generator), "b": torch.randn(7, generator=generator)}
-    back = embedded.unpack(judge.pack(named))
-    step = named["a"].abs().amax(dim=1, keepdim=True) / 127
-    assert ((back["a"] - named["a"]).abs() <= step / 2 + 1e-7).all()
-    assert torch.allclose(back["b"], named["b"], rtol=1e-3)
-
-
 @needs_backbone
 def test_a_named_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It wins over the wheel, which is found without importing its stack."""

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -26,7 +24,6 @@ from claimscore.pipeline.encoders.language_models import (
     Seq2SeqLikelihood,
     load_causal,
     load_seq2seq,
-    sliding_windows,
 )
 from tests.support.tiny_models import LONG, TEXTS, Folders
 
@@ -86,17 +83,6 @@ def test_long_texts_slide_as_in_the_documentation_of_transformers(gpt2: Path) ->
     assert tokens == n_scored == size - 1
     assert log_likelihood / tokens == pytest.approx(total / n_scored, abs=2e-5)
     assert model_of_ours.truncates([LONGER]).tolist() == [False]
-
-
-@given(st.integers(0, 300), st.integers(2, 80))
-def test_windows_score_every_token_after_the_first_once(n_tokens: int, limit: int) -> None:
-    found = list(sliding_windows(n_tokens, limit))
-    scored = [token for window in found for token in range(window.first, window.stop)]
-    assert scored == list(range(1, n_tokens))
-    for window in found:
-        assert window.stop - window.start <= limit
-        assert window.start < window.first
-        assert window.start == 0 or window.first - window.start >= limit // 2
 
 
 @pytest.mark.parametrize("family", ["bart", "t5"])

@@ -159,15 +159,6 @@ def test_the_limit_is_what_the_positions_allow(tiny: Folders, family: str) -> No
     assert token_limit(tokenizer, config, model) == 20
 
 
-def test_a_model_without_positions_has_the_tokenizers_limit() -> None:
-
-    class Bare:
-        model_max_length = 10**30
-        max_position_embeddings = -1
-
-    assert token_limit(Bare(), Bare(), Bare()) == 10**6
-
-
 def test_dtypes_by_name(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     names: Any = ("float32", "bfloat16", "float16")
     for name in names:

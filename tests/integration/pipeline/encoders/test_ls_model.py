@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import ls_model
-from claimscore.pipeline.encoders.ls_model import HEAD, SETTINGS, LinguisticHead, LSModel, load
+from claimscore.pipeline.encoders.ls_model import HEAD, SETTINGS, LSModel, load
 from claimscore.pipeline.encoders.protocols import RejectedItemsError
 from tests.support.ls_models import golden_checkpoint, tiny_checkpoint
 from tests.support.shared_data import shared
@@ -64,15 +63,6 @@ def test_golden_in_batches(golden_cases: list[dict], tmp_path: Path, budget: int
     assert (numbers.summary_cut > 0).tolist() == long
     assert (numbers.document_cut > 0).tolist() == long
     assert numbers.summary_tokens.tolist() == [len(c["summary_input_ids"]) for c in cases]
-
-
-def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    head, states, tokens = LinguisticHead(8, 20), torch.randn(7, 8), torch.arange(7)
-    whole = head(states, tokens)
-    monkeypatch.setattr(ls_model, "LOGIT_BYTES", 160)
-    torch.testing.assert_close(head.in_pieces(states, tokens), whole)
-    assert head.in_pieces(states[:0], tokens[:0]).shape == (0,)
 
 
 def test_long_texts_are_cut_and_counted(tiny_ls: Path) -> None:

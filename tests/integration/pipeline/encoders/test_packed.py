@@ -10,7 +10,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from claimscore.pipeline.encoders import packed as products
@@ -151,28 +150,6 @@ def test_a_decoder_or_unknown_positions_run_padded() -> None:
         AutoConfig.for_model("modernbert", rope_scaling={"rope_type": "linear", "factor": 2.0}),
     ):
         assert family_of(unlike) is None
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("bias", [True, False])
-@torch.inference_mode()
-def test_packed_weights_give_the_same_product(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, bias: bool
-) -> None:
-    if dtype == torch.bfloat16 and not products.packing_pays(dtype):
-        pytest.skip("this CPU has no bfloat16 products in oneDNN")
-    monkeypatch.setattr(products, "packing_pays", lambda dtype: True)
-    linear = nn.Linear(24, 40, bias=bias)
-    product, gelu = (
-        products.Product(linear, dtype, torch.float32, gelu=gelu) for gelu in (None, "none")
-    )
-    atol = 1e-5 if dtype == torch.float32 else 3e-2
-    for n in (1, 7, 600):
-        given, plus = torch.randn(n, 24), torch.randn(n, 40)
-        expected = linear(given)
-        torch.testing.assert_close(product(given), expected, atol=atol, rtol=1e-2)
-        torch.testing.assert_close(product(given, plus), expected + plus, atol=atol, rtol=1e-2)
-        torch.testing.assert_close(gelu(given), F.gelu(expected), atol=atol, rtol=1e-2)
 
 
 @torch.inference_mode()

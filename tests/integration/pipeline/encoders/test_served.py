@@ -61,19 +61,6 @@ def test_rows_in_order_each_item_asked_once(embeds: bool) -> None:
                 model.embed(["a", " \n"])
 
 
-def test_batches_are_the_servers_and_several_at_a_time(server: Tei) -> None:
-    """Never more inputs than it takes, nor more than it works on at once; truncation, and
-    probabilities rather than logits, whatever the server's defaults are."""
-    server.info |= {"max_client_batch_size": 3, "max_concurrent_requests": 12}
-    model = classifier(server)
-    server.slow_s, before = 0.02, len(server.sizes)
-    assert_right(model.classify(PAIRS), PAIRS)
-    assert set(server.sizes[before:]) == {3}
-    assert server.most_at_once == 4
-    body = server.asked[-1][1]
-    assert (body["truncate"], body["raw_scores"]) == (True, False)
-
-
 @pytest.mark.parametrize(
     "names",
     [

@@ -98,12 +98,6 @@ def test_refused_pairs_are_named(server: Tei, word: str, kind: str) -> None:
     assert_right(model.classify(rest), rest)
 
 
-def test_a_smaller_batch_size_after_a_restart_is_found(server: Tei) -> None:
-    model = classifier(server)
-    server.info["max_client_batch_size"] = 1
-    assert_right(model.classify(PAIRS), PAIRS)
-
-
 def test_an_outage_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """The server dies between two calls and comes back at its address; progress is asked for."""
     with serving(Tei()) as first:

@@ -16,7 +16,6 @@ from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.served.chat import prompt_of
 from claimscore.pipeline.run import run, usage_of
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, TokenLogprob, Usage
@@ -75,34 +74,6 @@ def test_the_probability_is_that_of_the_word(
     assert found[:, 0] == pytest.approx(support)
     assert found[:, 1] == pytest.approx(1 - support)
     assert np.isnan(found[:, 2]).all()
-
-
-def test_each_pair_is_asked_once_and_the_claims_of_a_document_in_turn(server: FakeServer) -> None:
-    model, done = verifier(server), []
-    pairs = [(f"Document {d}.", f"Claim {c}.") for c in range(3) for d in range(4)]
-    server.bodies.clear()
-    model.classify([*pairs, *pairs[:5]], on_batch=done.append)
-    asked = [body["messages"][-1]["content"] for body in server.bodies]
-    assert sorted(asked) == sorted(f"Document: {d}\nClaim: {c}" for d, c in pairs)
-    for d in range(4):
-        claims = [text[-2] for text in asked if f"Document {d}." in text]
-        assert claims == ["0", "1", "2"]
-    assert done[-1] == 17
-    assert model.usage["requests"] == 1 + 12
-    (body, *_) = server.bodies
-    assert (body["temperature"], body["max_tokens"], body["top_logprobs"]) == (0, 1, 5)
-
-
-@pytest.mark.parametrize(
-    ("model", "role"),
-    [(GUARDIAN, "assistant"), ("granite3-guardian-3.1-2b", "context"), ("any", "system")],
-)
-def test_the_prompt_is_that_of_the_models_name(model: str, role: str) -> None:
-    body = prompt_of(model).body("It rained.", "Rain fell.")
-    assert body["messages"][0]["role"] == role
-    assert "It rained." in str(body)
-    assert "Rain fell." in body["messages"][-1]["content"]
-    assert ("guardian_config" in str(body)) == (role != "system")
 
 
 def test_what_says_neither_fails_alone(server: FakeServer) -> None:

@@ -5,11 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
-from torch.nn import functional as F
 from transformers import AutoTokenizer
 
 from claimscore.config import EncoderConfig
@@ -19,13 +15,10 @@ from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.encoders.token_encoder import (
     BatchedTokenEncoder,
-    bertscore_from_embeddings,
     load,
     published,
     published_baseline,
     published_name,
-    read_embedded_baseline,
-    windows,
 )
 from tests.support.tiny_models import LONG, TEXTS, Folders, stock_states
 
@@ -91,64 +84,6 @@ def test_what_has_no_such_layer_is_refused(
         load(config(tiny(family), layer))
 
 
-UNIT = st.lists(st.floats(-1, 1), min_size=3, max_size=3).filter(lambda v: sum(map(abs, v)) > 0.1)
-
-
-@given(st.lists(UNIT, min_size=1, max_size=5), st.lists(UNIT, min_size=1, max_size=5))
-def test_exchanging_the_texts_exchanges_precision_and_recall(
-    first: list[list[float]], second: list[list[float]]
-) -> None:
-    """F1 is symmetric, and all values are cosines."""
-    a, b = (F.normalize(torch.tensor(rows), dim=-1) for rows in (first, second))
-    one = bertscore_from_embeddings(a, b, torch.ones(len(a)), torch.ones(len(b)))
-    two = bertscore_from_embeddings(b, a, torch.ones(len(b)), torch.ones(len(a)))
-    assert (one.precision, one.recall) == pytest.approx((two.recall, two.precision), abs=1e-6)
-    assert -1.00001 <= one.precision <= 1.00001
-
-
-def test_a_token_of_weight_zero_still_is_a_match() -> None:
-    """[CLS] takes no part in the mean but may be the best match of another token."""
-    candidate, reference = torch.eye(2), torch.eye(2)[:1]
-    score = bertscore_from_embeddings(candidate, reference, torch.tensor([0, 1]), torch.ones(1))
-    assert score == (0.0, 1.0, 0.0)
-    score = bertscore_from_embeddings(candidate, torch.eye(2), torch.ones(2), torch.tensor([0, 1]))
-    assert score == (1.0, 1.0, 1.0)
-    one, other = torch.eye(2)[:1], torch.eye(2)[1:]
-    assert bertscore_from_embeddings(one, other, torch.ones(1), torch.ones(1)).f1 == 0.0
-    with pytest.raises(ValueError, match="without tokens"):
-        bertscore_from_embeddings(one, other, torch.zeros(1), torch.ones(1))
-
-
-@pytest.mark.parametrize(
-    ("candidates", "references", "message"),
-    [
-        pytest.param(["a", " \n"], ["b", "c"], "candidate 1 is empty", id="candidate"),
-        pytest.param(["a", "b"], ["", "c"], "reference 0 is empty", id="reference"),
-        pytest.param(["a"], [], "1 candidates, but 0 references", id="lengths"),
-    ],
-)
-def test_texts_without_a_score_are_named(
-    encoder: BatchedTokenEncoder, candidates: list[str], references: list[str], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        encoder.bertscore(candidates, references)
-
-
-SIDES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20)
-
-
-@given(SIDES, st.lists(st.integers(1, 30), min_size=10, max_size=10), st.integers(1, 100))
-def test_windows_cover_the_pairs_within_the_limit(
-    pairs: list[tuple[int, int]], lengths: list[int], most: int
-) -> None:
-    sides = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    found = list(windows(sides, np.array(lengths), most))
-    assert [pair for window in found for pair in window] == list(range(len(pairs)))
-    for window in found:
-        held = {text for pair in window for text in pairs[pair]}
-        assert sum(lengths[text] for text in held) <= most or len(window) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "layer", "f1"),
     [
@@ -165,12 +100,6 @@ def test_published_layers_and_baselines(name: str, layer: int | None, f1: float 
     found = published_baseline(name, layer or 17)
     assert (found and found[2]) == f1
     assert published_baseline(name, 99) is None
-
-
-def test_embedded_baseline_file() -> None:
-    layer, baselines = read_embedded_baseline()
-    assert sorted(baselines) == [1, 2, 3, 4, 5, 6]
-    assert all(0 < value < 1 for value in baselines[layer])
 
 
 def test_the_embedded_encoder_uses_the_backbone_and_its_baseline(

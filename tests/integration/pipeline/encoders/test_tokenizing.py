@@ -13,18 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from claimscore.pipeline.encoders import tokenizing
 from claimscore.pipeline.encoders.distinct import distinct_pairs
 from claimscore.pipeline.encoders.token_rows import (
-    PairRows,
-    PairTemplate,
     WholeRows,
-    cut_longest_first,
     ragged,
 )
 from claimscore.pipeline.encoders.tokenizing import (
     EncodedRows,
-    KnownTexts,
     PairTokenizer,
     TextTokenizer,
     find_template,
@@ -53,21 +48,6 @@ def stock_rows(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> list[tuple[A
     """The tokenizer's own rows of pairs, one at a time, cut to 64."""
     options: dict[str, Any] = {"truncation": "longest_first", "max_length": 64}
     return [tuple(tokenize_pair(tokenizer, pair, **options)) for pair in pairs]
-
-
-@given(ROWS, ROWS, st.integers(0, 12))
-def test_pairs_are_joined_from_cut_texts(
-    first: list[list[int]], second: list[list[int]], most: int
-) -> None:
-    template = PairTemplate((101,), (102, 103), (104,), (0, 0, 0, 1, 1))
-    texts = ragged([*first, *second])
-    pairs = list(itertools.product(range(len(first)), range(len(second))))
-    places = np.array([(i, len(first) + j) for i, j in pairs])
-    kept = cut_longest_first(texts.lengths[places], most)
-    batch = PairRows(template, texts, places, kept).batch(np.arange(len(pairs)))
-    for (i, j), (n, m), row in zip(pairs, kept.tolist(), batch.split(), strict=True):
-        assert row.tolist() == [101, *first[i][:n], 102, 103, *second[j][:m], 104]
-        assert n + m == min(most, len(first[i]) + len(second[j]))
 
 
 @given(ROWS, st.data())
@@ -149,34 +129,10 @@ def test_single_texts_are_the_tokenizers_own(tokenizer: Any) -> None:
 # Texts are tokenised once, and one thread at a time is in a tokenizer
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that were really tokenised."""
-    texts: list[str] = []
-
-    def counted(tokenizer: Any, given: Sequence[str]) -> Any:
-        texts.extend(given)
-        return text_ids(tokenizer, given)
-
-    monkeypatch.setattr(tokenizing, "text_ids", counted)
-    return texts
-
-
 def sentences(n: int) -> list[str]:
     """Distinct texts of 1 to 90 words."""
     rng, words = np.random.default_rng(0), LONG.split()[:10]
     return [f"{' '.join(rng.choice(words, rng.integers(1, 90)))} {i}" for i in range(n)]
-
-
-def test_what_is_known_is_bounded(tokenizer: Any, asked: list[str]) -> None:
-    texts = [f"clean {i}" for i in range(40)]
-    known = KnownTexts(tokenizer, most_bytes=10 * 300)
-    known.ids(texts[:9])
-    known.ids(texts[:9])
-    assert asked == texts[:9]
-    assert known.ids(texts).flat.tolist() == text_ids(tokenizer, texts).flat.tolist()
-    known.ids(texts[:1])
-    assert asked.count(texts[0]) == 2, "too much was known, and is forgotten"
 
 
 def test_threads_share_a_tokenizer(tokenizer: Any) -> None:

@@ -6,20 +6,15 @@ import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import claimscore.pipeline.estimate.stage as counting
-from claimscore.cache.entry import Entry
-from claimscore.cache.key import request_key
-from claimscore.cache.store import DiskCache
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
-from claimscore.errors import ParseError
 from claimscore.pipeline import model_stage
-from claimscore.pipeline.estimate import Estimate, estimate_requests, estimate_run
+from claimscore.pipeline.estimate import estimate_requests, estimate_run
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.run import run
 from claimscore.types import Completion, Message, Request, Usage
@@ -260,63 +255,23 @@ class TestHours:
         assert hours == pytest.approx(48 / 12 / 60)
         assert "6 requests a minute of each of 2 servers" in reason
 
-    def test_a_batch_is_promised_within_a_day(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        provider = load_provider(LLMConfig(model="openai:m", base_url=NOWHERE))
-        monkeypatch.setattr(counting, "load_provider", lambda llm: provider)
-        hours, reason = self.hours(model="openai-batch:m")
-        assert hours is None
-        assert "24 hours" in reason
 
-
-class TestAnyRequests:
-    """For a prompt and a table of one's own."""
-
-    LLM = LLMConfig(model="openai:m", base_url=NOWHERE, input_price=1.0, output_price=2.0)
-
-    def requests(self, n: int, **settings: Any) -> Iterator[Request]:
-        provider = load_provider(self.LLM)
-        for i in range(n):
-            yield Request(
-                provider.family,
-                provider.namespace,
-                provider.model,
-                (Message("user", f"{i:>20} " * 4),),
-                **{"max_tokens": 100, **settings},
-            )
-
-    def estimate(self, requests: Iterator[Request], **settings: Any) -> Estimate:
-        given = {"name": "map", "llm": self.LLM, "provider": load_provider(self.LLM), **settings}
-        return estimate_requests(requests, _text, **given)
-
-    def keep(self, requests: Iterator[Request], answer: Completion) -> None:
-        cache = DiskCache(Path(os.environ["CLAIMSCORE_CACHE_DIR"]))
-        cache.put_many({request_key(request): Entry(answer) for request in requests})
-        cache.close()
-
-    def test_without_rules_or_answers_the_length_is_a_quarter_of_the_most(self) -> None:
-        """Said so, with the whole range; equal requests are asked once, however far apart."""
-        found = self.estimate(itertools.chain(self.requests(1000), self.requests(900)))
-        assert (found.records, found.requests) == (1900, 1000)
-        assert found.total.prompt_tokens.expected == 1000 * 21
-        assert found.total.completion_tokens == (1000, 25_000, 100_000)
-        assert found.total.usd is not None
-        assert found.total.usd.expected == pytest.approx(0.021 + 0.05)
-        assert "a quarter of max_tokens" in "".join(found.assumptions)
-        assert found.to_json()["passes"] == [], "a map has no models"
-
-    def test_stored_answers_say_how_long_the_others_will_be(self) -> None:
-        """And how many bytes a token has."""
-        self.keep(self.requests(100), Completion("fine", "m", usage=Usage(42, 7)))
-        found = self.estimate(self.requests(300))
-        assert found.requests == 200
-        assert found.total.prompt_tokens.expected == pytest.approx(200 * 42, rel=0.01)
-        assert found.total.completion_tokens.expected == 200 * 7
-
-
-def _text(completion: Completion) -> str:
-    if completion.text == "bad":
-        raise ParseError("bad")
-    return completion.text
+def test_without_rules_or_answers_the_length_is_a_quarter_of_the_most() -> None:
+    """Said so, with the whole range; equal requests are asked once, however far apart."""
+    llm = LLMConfig(model="openai:m", base_url=NOWHERE, input_price=1.0, output_price=2.0)
+    provider = load_provider(llm)
+    named = provider.family, provider.namespace, provider.model
+    numbers = itertools.chain(range(1000), range(900))
+    messages = ((Message("user", f"{i:>20} " * 4),) for i in numbers)
+    requests = (Request(*named, message, max_tokens=100) for message in messages)
+    found = estimate_requests(requests, str, name="map", llm=llm, provider=provider)
+    assert (found.records, found.requests) == (1900, 1000)
+    assert found.total.prompt_tokens.expected == 1000 * 21
+    assert found.total.completion_tokens == (1000, 25_000, 100_000)
+    assert found.total.usd is not None
+    assert found.total.usd.expected == pytest.approx(0.021 + 0.05)
+    assert "a quarter of max_tokens" in "".join(found.assumptions)
+    assert found.to_json()["passes"] == [], "a map has no models"
 
 
 def test_items_are_what_the_models_are_then_asked(

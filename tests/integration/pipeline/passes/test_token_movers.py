@@ -7,10 +7,8 @@ import math
 import polars as pl
 import pytest
 
-from claimscore.metrics.base import PassRequirement
-from claimscore.pipeline.passes import PASSES, PassResult
-from claimscore.pipeline.passes.pass_counts import count_items
-from claimscore.pipeline.passes.token_movers import GROUP_PAIRS, scored_tokens, word_vectors
+from claimscore.pipeline.passes import PassResult
+from claimscore.pipeline.passes.token_movers import GROUP_PAIRS
 from claimscore.tables import TEXT_SCORES
 from tests.support.pass_doubles import FakeModel, run_pass
 
@@ -37,13 +35,6 @@ def numbers(result: PassResult) -> dict[tuple[str, int, str], float | None]:
     assert frame.schema == pl.Schema(TEXT_SCORES.schema)
     rows = frame.select("id", "given_index", "name", "value").rows()
     return {(record, index, name): value for record, index, name, value in rows}
-
-
-def test_words_and_tokens_that_are_read() -> None:
-    (text,) = FakeModel().token_layers(["ab ! ba"], 1)
-    assert word_vectors(text).tolist() == [[0.5, 0.5, 0.0]] * 2
-    (text,) = FakeModel().token_layers(["ab ! ba"], 3)
-    assert scored_tokens(text).tolist() == [[1.0, 0.0, 0.0] * 3, [0.0, 1.0, 0.0] * 3]
 
 
 def test_sentence_movers_by_hand() -> None:
@@ -86,20 +77,3 @@ def test_a_text_that_does_not_fit_costs_its_record_alone(kind: str) -> None:
     assert result.failures.select("id", "stage", "side", "kind").rows() == [
         ("r1", kind, "references", "out_of_memory")
     ]
-
-
-def test_groups_change_no_number_and_texts_are_read_once() -> None:
-    n = 2 * GROUP_PAIRS + 1
-    result, encoder = run("mover_score", ["a"] * n, [["ab b"]] * n)
-    assert encoder.calls == [["a", "ab b"]] * 3
-    values = {(name, value) for (_, _, name), value in numbers(result).items()}
-    assert len(values) == 4
-
-
-@both_kinds
-def test_groups_are_counted_whole(kind: str) -> None:
-    """The first group stands for the others: 100 pairs of twenty tokens."""
-    summaries = [f"{i:032}" for i in range(100)]
-    given = (PASSES[kind], PassRequirement(kind, OVER))
-    records = chunk(summaries, [[f"{i + 100:032}"] for i in range(100)])
-    assert count_items(*given, records, lambda _: pl.DataFrame()) == 100
