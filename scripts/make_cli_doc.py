@@ -17,8 +17,7 @@ HEAD = """# The command line
 
 Written by `scripts/make_cli_doc.py`. It has every option of {in_full};
 of the [other commands](#other-commands) `claimscore COMMAND --help` has them.
-[Troubleshooting](../troubleshooting.md) explains the exit statuses. A stopped `run`, `map`,
-evaluation or training goes on when the same command is run again.
+[Troubleshooting](../troubleshooting.md) explains the exit statuses.
 
 Defaults stand in brackets. A list has commas (`--metrics caspr,ds`). A duration is a number of
 seconds, or has a unit: `90s`, `30m`, `12h`, `30d`, `2w`.
