@@ -108,9 +108,9 @@ def evaluate(rows: pl.DataFrame, score: str, notebook: bool) -> dict[str, list[D
 
 
 def cell(draws: Draws) -> str:
-    """A measure in percent with its 95 % interval."""
+    """A measure in percent with its 95 % interval; without one where all draws are equal."""
     low, high = percentile_bounds(100 * draws[1:])
-    return f"{100 * draws[0]:.1f} [{low:.1f}–{high:.1f}]"
+    return f"{100 * draws[0]:.1f}" + ("" if low is None else f" [{low:.1f}–{high:.1f}]")
 
 
 def table(measure: str, values: dict[str, dict[str, Draws]]) -> pl.DataFrame:

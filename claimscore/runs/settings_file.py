@@ -55,12 +55,13 @@ def read_settings(storage: Storage) -> dict[str, Any] | None:
 
 
 def _is_additive(table: Mapping[str, Any]) -> bool:
-    """Whether all in it are lists of texts, or tables whose names are texts."""
+    """Whether metrics and tasks are lists of texts, and all else tables whose names are texts."""
     return all(
-        all(isinstance(value.get(key, ""), str) for key in ("name", "model"))
-        if isinstance(value, dict)
-        else isinstance(value, list) and all(isinstance(item, str) for item in value)
-        for value in table.values()
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
+        if name in ("metrics", "tasks")
+        else isinstance(value, dict)
+        and all(isinstance(value.get(key, ""), str) for key in ("name", "model"))
+        for name, value in table.items()
     )
 
 

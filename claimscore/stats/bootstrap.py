@@ -186,9 +186,12 @@ def exponential_weights(n_rows: int, samples: int, seed: Seed) -> Iterator[Array
 
 
 def percentile_bounds(draws: Array, alpha: float = 0.05) -> Bounds:
-    """The interval that leaves out `alpha`/2 of the defined draws on either side."""
+    """The interval that leaves out `alpha`/2 of the defined draws on either side.
+
+    None where all of them are equal: resampling then tells nothing of how far the value may be.
+    """
     defined = draws[~np.isnan(draws)]
-    if not defined.size:
+    if not defined.size or defined.min() == defined.max():
         return Bounds(None, None)
     low, high = np.percentile(defined, [50 * alpha, 100 - 50 * alpha])
     return Bounds(float(low), float(high))

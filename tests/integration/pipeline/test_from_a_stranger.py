@@ -258,6 +258,7 @@ def test_a_line_of_the_manifest(entry: Any, out: Path, cli: Command) -> None:
         {"seed": "x"},
         {"additive": 3},
         {"additive": {"metrics": [3]}},
+        {"additive": {"support": []}},
         {"additive": {"nli": {"name": 3}}},
     ],
     ids=str,

@@ -150,6 +150,7 @@ def test_bounds_cover_the_normal_interval():
         pytest.approx(2.95),
     )
     assert percentile_bounds(np.array([math.nan])) == (None, None)
+    assert percentile_bounds(np.ones(9)) == (None, None)  # equal draws tell no width
 
 
 def test_paired_p_values():
