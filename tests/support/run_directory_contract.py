@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.runs import ChunkFiles, RunDirectory, WorkerChunk, compaction, retry_if_compacted
+from claimscore.runs import RunDirectory, WorkerChunk, compaction, retry_if_compacted
 from claimscore.runs.manifest_log import LOG_FILE, LOG_FOLDER
 from claimscore.runs.parts import PartFiles
 from claimscore.tables import CLAIMS, FAILURES, SCORES
@@ -150,27 +150,7 @@ class RunDirectoryContract:
         with pytest.raises(ConfigError, match=rf"{name}: missing"):
             run.read("claims", 0)
 
-    def test_a_frame_of_another_schema_is_refused(self, run: RunDirectory) -> None:
-        run.write_parts(0, "first", {"claims": claims("z")})
-        with pytest.raises(ValueError, match="claims: schema"):
-            run.write_parts(0, "first", {"claims": pl.DataFrame({"id": ["a"]})})
-        assert ids(run.read("claims", 0)) == ["z"]
-
     # Chunks in workers
-
-    @pytest.mark.parametrize("kind", ["writer", "worker"])
-    def test_chunk_files_read_what_they_wrote(self, run: RunDirectory, kind: str) -> None:
-        run.write_parts(0, "records", {"records": pl.DataFrame({"id": ["a", "b"]})})
-        run.write_parts(0, "facts-a", {"claims": claims("a"), "failures": failures()})
-        worker = WorkerChunk(run.name, 0, run.manifest.finished(0))
-        files: ChunkFiles = worker if kind == "worker" else run.chunk(0)
-        assert files.chunk == 0
-        assert ids(files.read("records")) == ["a", "b"]
-        files.write("decompose-a", {"claims": claims("x", "y"), "failures": failures()})
-        files.write("decompose-b", {"claims": claims(), "failures": failures("z")})
-        assert ids(files.read("claims")) == ["x", "y", "a"]
-        assert ids(files.read("failures")) == ["z"]
-        assert files.read("nli").is_empty()
 
     def test_the_parts_of_a_worker_count_when_the_writer_says_so(
         self, run: RunDirectory, monkeypatch: pytest.MonkeyPatch
@@ -186,17 +166,6 @@ class RunDirectoryContract:
                 assert ids(view.read("claims", 0)) == ["x", "y", "a"]
                 assert view.manifest.counts() == {"claims": 3, "failures": 0}
         monkeypatch.undo()
-
-    def test_a_step_of_a_dead_worker_is_written_over(self, run: RunDirectory) -> None:
-        dead = WorkerChunk(run.name, 0, {})
-        dead.write("decompose-a", {"claims": claims("x"), "failures": failures("y")})
-        again = WorkerChunk(run.name, 0, run.manifest.finished(0))
-        assert again.read("claims").is_empty()
-        again.write("decompose-a", {"claims": claims("z"), "failures": failures()})
-        run.finish_written(again.written["decompose-a"])
-        assert ids(run.read("claims", 0)) == ["z"]
-        assert run.scan("failures").collect().is_empty()
-        assert not names(run, "failures")
 
     # Compaction
 

@@ -77,20 +77,6 @@ def test_findings_depend_on_the_claim_and_not_on_its_place(claims, text, random)
     assert found(shuffled) == found(claims)
 
 
-@given(_CLAIMS, st.text(alphabet="ab é.,it1 ", max_size=8), st.text(alphabet="abc ", max_size=20))
-def test_one_more_claim_leaves_the_others_and_covers_no_less(claims, more, text):
-    before = list(word_checks(text, claims, EXAMPLES))
-    after = list(word_checks(text, [*claims, more], EXAMPLES))
-    of_claims = [row for row in before if row.claim_index is not None]
-    assert after[: len(of_claims)] == of_claims
-
-    def uncovered(rows):
-        return sum(row.value for row in rows if row.check == "uncovered_words")
-
-    if claims:
-        assert uncovered(after) <= uncovered(before)
-
-
 def test_warnings_say_how_many_and_what_to_do():
     counts = summarized({"repeat": 51, "example_copy": 2, "no_claims": 3}, 141, 34)
     assert counts["found"] == {"repeat": 51, "example_copy": 2, "no_claims": 3}

@@ -92,11 +92,6 @@ def test_long_runs_take_linear_time(unit):
     assert time.process_time() - started < 10
 
 
-def test_unknown_splitter_names_the_known_ones():
-    with pytest.raises(ConfigError, match="unknown sentence splitter nltk; known: rules, punkt"):
-        split_sentences("A.", "nltk")
-
-
 def test_punkt_without_its_data_says_what_to_do(monkeypatch):
     import nltk.data
 

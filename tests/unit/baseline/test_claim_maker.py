@@ -12,9 +12,8 @@ from hypothesis.extra.numpy import arrays
 
 from claimscore.baseline import parser
 from claimscore.baseline.claim_maker import ClaimMaker
-from claimscore.baseline.surface import article, past_of
-from claimscore.baseline.tree import Tree, tokenise
-from tests.support.cut_sentences import cut_sentences
+from claimscore.baseline.surface import past_of
+from claimscore.baseline.tree import tokenise
 
 
 def make_claims(text: str) -> list[str]:
@@ -23,6 +22,18 @@ def make_claims(text: str) -> list[str]:
 
 def sentence_claims(sentence: str) -> list[str]:
     return ClaimMaker().sentence_claims([sentence])[0]
+
+
+def cut_sentences(table: str) -> dict[str, list[str]]:
+    """Each sentence with its claims, which stand indented below it with `|` between them."""
+    found: dict[str, list[str]] = {}
+    claims: list[str] = []
+    for line in table.strip().splitlines():
+        if line.startswith(" "):
+            claims += [claim.strip() for claim in line.split("|") if claim.strip()]
+        else:
+            claims = found[line] = []
+    return found
 
 
 #: A sentence, and its claims below it: a kind of cut each.
@@ -161,21 +172,6 @@ def test_what_no_parser_reads_stays_whole(text: str) -> None:
     assert len(sentence_claims(text)) <= 1 or "; " in text
 
 
-def test_words_are_told_apart() -> None:
-    words = " ".join(w.text for w in tokenise("He didn't earn $3.5 in the U.S. (2-1), Mr. Ito's."))
-    assert words == "He did n't earn $ 3.5 in the U.S. ( 2-1 ) , Mr. Ito 's ."
-    assert [w.text for w in tokenise('He said "no."')] == ["He", "said", '"', "no", '"', "."]
-
-
-def test_the_words_that_are_put_in() -> None:
-    assert [article(word) for word in ("actor", "singer", "hour", "unit", "8", "NPR", "NATO")] == [
-        *("an", "a", "an", "a", "an", "an", "a"),
-    ]
-    assert [past_of(word) for word in ("winning", "studying", "playing", "stopping", "using")] == [
-        *("won", "studied", "played", "stopped", "used"),
-    ]
-
-
 def test_a_parse_that_is_no_tree_is_none() -> None:
     model = parser.load()
     assert model.parse("") is None
@@ -185,11 +181,6 @@ def test_a_parse_that_is_no_tree_is_none() -> None:
     assert [tree.words[head] for head in tree.heads] == ["won", "won", "cup", "won", "won"]
     assert tree.labels == ["nsubj", "ROOT", "det", "dobj", "punct"]
     assert tree.tags == ["NNP", "VBD", "DT", "NN", "."]
-
-
-def test_a_root_ends_every_walk_whatever_its_label_is() -> None:
-    tree = Tree(tokenise("Anna left"), ["NNP", "VBD"], ["nsubj", "conj"], [1, 1])
-    assert tree.first_conjunct(1) == 1
 
 
 def test_a_sentence_is_read_alike_whatever_stands_beside_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.baseline.facts import facts, opposite
+from claimscore.baseline.facts import facts
 
 PAPER = [
     ("The car is not good, it is not fast at all", [("car", "bad"), ("car", "slow")]),
@@ -76,11 +76,3 @@ def test_tuples_are_lower_case_words(text: str) -> None:
     for subject, description in facts([text])[0]:
         assert (subject, description) == (subject.lower(), description.lower())
         assert [len(word.split()) for word in (subject, description)] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("word", "other"), [("good", "bad"), ("unsteady", "steady"), ("crimson", "uncrimson")]
-)
-def test_the_opposite_is_one_word(word: str, other: str) -> None:
-    """The antonym, else the word with "un"."""
-    assert opposite(word) == other

@@ -76,18 +76,8 @@ def test_a_run_is_refused_before_anything_is_made(cli: Command, tmp_path: Path) 
     records = tmp_path / "in.jsonl"
     records.write_text('{"id": "1", "summary_a": "It is old.", "summary_b": "It is new."}\n')
     for tasks in ("paraphrase", "decompose,negate"):
-        call = (
-            "run",
-            records,
-            "--metrics",
-            "",
-            "--tasks",
-            tasks,
-            "--out",
-            tmp_path / "out",
-            "--quiet",
-        )
-        refused = cli(*call)
+        call = ("run", records, "--metrics", "", "--tasks", tasks, "--quiet")
+        refused = cli(*call, "--out", tmp_path / "out")
         assert (refused.status, refused.out) == (2, "")
         (line,) = refused.err.splitlines()
         assert f"{tasks.split(',')[-1]}: --llm builtin can only do" in line

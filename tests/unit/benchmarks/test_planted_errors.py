@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.planted_errors import planted
+planted = pytest.importorskip("benchmarks.planted_errors").planted
 
 ARTICLE = (
     "The mayor of Leeds was elected in 2019. She had already lost in 2011. As always Anna Hill did "

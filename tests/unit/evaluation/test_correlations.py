@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,7 @@ import pytest
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.correlations import CorrelateConfig, correlate
 from claimscore.evaluation.result import EvaluationResult
-from claimscore.stats.correlation import kendall
-from papers.readers import write
 from tests.support.rated_tables import rated_rows, write_jsonl
-from tests.support.shared_data import shared
 
 RATINGS = ("fluency", "relevance")
 
@@ -139,19 +135,3 @@ def test_too_little_to_correlate(tmp_path: Path, cases: int, systems: int, messa
     path = str(write_jsonl(tmp_path / "t.jsonl", rated_rows(cases, systems)))
     with pytest.raises(InputError, match=message):
         found(path)
-
-
-def test_opinsummeval_from_the_published_file(tmp_path: Path):
-    source = shared("data/opinsummeval.jsonl")
-    path = tmp_path / "records.jsonl"
-    assert write("opinsummeval", source, path) == 1400
-    config = CorrelateConfig(str(path), ("supert_score",), ("readblty",), "case", samples=10)
-    cases = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    scores, ratings = (
-        [[case["systems"][s][part][key] for s in case["systems"]] for case in cases]
-        for part, key in (("scores", "supert_score"), ("human_mean", "readblty"))
-    )
-    for row in correlate(config).tables["correlations"].to_dicts():
-        expected = kendall(scores, ratings, level=row["level"])
-        assert (row["value"], row["p_value"]) == pytest.approx(expected, abs=1e-12)
-    assert correlate(config).tables["correlations"]["value"].round(4).to_list() == [0.3978, 0.1152]

@@ -13,7 +13,6 @@ from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue, load_metric
 from claimscore.metrics.base import signature
 from claimscore.metrics.caspr import CASPR
-from tests.support.frames import tables
 
 WriteFile = Callable[..., Path]
 
@@ -115,26 +114,13 @@ def test_files_without_a_metric_or_that_are_not_there(write: WriteFile, tmp_path
     assert "Is a directory" in refused(tmp_path)
 
 
-def test_one_name_in_two_files(write: WriteFile) -> None:
-    one, two = (write('A = made("m")\n', name) for name in ("one.py", "two.py"))
-    message = refused(one, two)
-    assert str(one) in message
-    assert message.startswith(f"{two}, A: ")
-
-
-def test_what_a_score_or_a_family_raises_names_the_line(write: WriteFile) -> None:
+def test_what_a_family_raises_names_the_line(write: WriteFile) -> None:
     path = write(
-        "def score(tables):\n    return 1 / 0\n"
-        'A = made("m", score)\n'
         'F = MetricFamily("f", Kin, lambda name, chosen: made(1 / 0))\n'
         'G = MetricFamily("g", Kin, lambda name, chosen: made(chosen))\n'
     )
     known = catalogue([path])
-    place = f"{path}, line {FIRST_LINE + 1}: metric m: ZeroDivisionError: division by zero"
-    with pytest.raises(ConfigError) as caught:
-        known.load("m").score(tables([{"id": "r"}]))
-    assert str(caught.value) == place
-    with pytest.raises(ConfigError, match=f"line {FIRST_LINE + 3}: metric f: ZeroDivisionError"):
+    with pytest.raises(ConfigError, match=f"line {FIRST_LINE}: metric f: ZeroDivisionError"):
         known.load("f")
     with pytest.raises(ConfigError, match=r"metric g: make.* gave no Metric g"):
         known.load("g")

@@ -141,18 +141,7 @@ def test_the_best_reference_counts_or_the_mean():
     assert score("rouge-1:multi=mean", **record).value == 0.75
 
 
-def test_names_and_signatures_say_what_was_counted():
-    metric = load_metric("rouge-lsum:measure=recall:stemmer=yes:against=source")
-    assert metric.name == "rouge-lsum:against=source:measure=recall:stemmer=yes"
-    assert metric.requires.columns == ("summary", "source")
-    assert dict(metric.facts) == {
-        "variant": "rouge-score",
-        "against": "source",
-        "measure": "recall",
-        "multi": "max",
-        "stemmer": "yes",
-        "splitter": "rules-3",
-    }
+def test_the_older_package_has_no_stemmer():
     with pytest.raises(ConfigError, match=r"rouge 1\.0\.1 has no stemmer"):
         load_metric("rouge-1:variant=rouge-1.0.1:stemmer=yes")
 

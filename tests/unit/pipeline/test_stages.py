@@ -13,14 +13,13 @@ import pytest
 
 from claimscore.cache.base import MemoryCache
 from claimscore.config import RunConfig
-from claimscore.pipeline import progress as progress_module
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import find_todo
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.model_stage import LocalModels
 from claimscore.pipeline.plan import make_plan
-from claimscore.pipeline.progress import Pace, Progress
+from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.stages import Stages
 from claimscore.runs import RunDirectory
 from claimscore.tables import CLAIMS, FAILURES, NLI
@@ -86,21 +85,6 @@ def test_retry_failed_redoes_the_step_and_what_was_made_from_it(directory: RunDi
     assert not directory.manifest.steps(1).intersection(MODEL_STEPS)
 
 
-def test_work_can_be_started_inside_an_event_loop() -> None:
-    """A notebook has a loop in its thread already."""
-    done = []
-
-    async def work() -> None:
-        await anyio.sleep(0)
-        done.append(1)
-
-    async def notebook() -> None:
-        run_blocking(work)
-
-    anyio.run(notebook)
-    assert done == [1]
-
-
 def n_claims(provider: FakeProvider, chunks: list[list[str]], folder: Path) -> int:
     """Ask for the claims of these texts, chunk by chunk, with four requests in flight."""
     with RunDirectory(folder / "run") as directory:
@@ -140,33 +124,3 @@ def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Pat
     for chunk in range(n_chunks - 1):
         last = max(place for place, of in enumerate(asked) if of == chunk)
         assert last < (chunk + 1) * n_rows + 2 * 4
-
-
-def test_the_time_left_is_that_of_the_slower_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unknown while a stage has done nothing; never zero while models have work."""
-    now = 0.0
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
-    progress = Progress(llm_chunks_todo=4, llm_chunks_done=4, model_chunks_todo=4)
-    progress.tick()
-    assert progress.remaining_s() is None
-    now = 10.0
-    progress.model_chunk_share = 0.5
-    progress.tick()
-    assert progress.remaining_s() == pytest.approx(70)
-
-
-def test_the_pace_is_that_of_the_last_two_minutes() -> None:
-    """An hour of another limit or of an outage is forgotten; of nothing, nothing is known."""
-    pace = Pace()
-    for second in range(3600):
-        pace.see(10 * second, second)
-    assert pace.seconds_for(100) == pytest.approx(10)
-    for second in range(3600, 3600 + 130):
-        pace.see(36000 + (second - 3600), second)
-    assert pace.seconds_for(100) == pytest.approx(100, rel=0.1)
-    assert pace.seconds_for(0) == 0.0
-    still = Pace()
-    assert still.seconds_for(1) is None
-    still.see(5, 0.0)
-    still.see(5, 10.0)
-    assert still.seconds_for(1) is None

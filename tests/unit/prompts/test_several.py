@@ -19,12 +19,6 @@ def said(*items: object) -> str:
     return json.dumps({"answers": list(items)})
 
 
-def test_each_text_is_found_by_its_number() -> None:
-    text = said({"text": 2, "claims": ["b"]}, {"text": 1, "claims": []})
-    assert AnswerForm(CLAIMS).parse_several(text) == {2: {"claims": ["b"]}, 1: {"claims": []}}
-    assert AnswerForm(CLAIMS).parse_several(f"```json\n{text}\n```")[1] == {"claims": []}
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -67,15 +61,6 @@ def test_a_wrong_item_is_left_out_and_costs_no_other(wrong: object) -> None:
 def test_an_answer_of_which_nothing_can_be_used_is_refused(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         AnswerForm(CLAIMS).parse_several(text)
-
-
-@given(st.lists(st.lists(st.text(max_size=8), max_size=3), min_size=1, max_size=6))
-def test_what_is_written_is_read(claims: list[list[str]]) -> None:
-    items = [{"text": n, "claims": some} for n, some in enumerate(claims, start=1)]
-    clean = [[c.encode("utf-8", "replace").decode() for c in some] for some in claims]
-    if clean == claims:
-        read = AnswerForm(CLAIMS).parse_several(said(*items))
-        assert read == {n: {"claims": some} for n, some in enumerate(claims, start=1)}
 
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=6))

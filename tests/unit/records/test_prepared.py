@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.records import dataset as dataset_module
 from claimscore.records.dataset import Prepared, Selection, keep, prepare, recall
 
 REQUIRED = {"ds": ("summary_a", "summary_b")}
@@ -74,11 +73,4 @@ def test_standard_input_is_always_read(tmp_path: Path, source: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"claimscore": 1}'])
 def test_a_damaged_note_is_no_note(source: Path, state: Path, content: bytes) -> None:
     (state / "input.json").write_bytes(content)
-    assert recall(str(source), REQUIRED, state) is None
-
-
-def test_another_version_looks_itself(
-    source: Path, state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dataset_module, "__version__", "0.0.0")
     assert recall(str(source), REQUIRED, state) is None

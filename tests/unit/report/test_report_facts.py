@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,19 +14,14 @@ from claimscore import tables as schemas
 from claimscore.blocks import Cut
 from claimscore.metrics.base import ChunkTables
 from claimscore.metrics.fact_similarity import FACTSIM
-from claimscore.report import DetailChunk, ReportTables
 from claimscore.report.matrices import (
     BlockMatrices,
     FactMatrices,
     SizeLimit,
     SupportRows,
 )
-from claimscore.report.record_details import RecordIndex, detail_blocks
-from claimscore.report.record_texts import MAX_COMPARED_CHARS, compared_texts
 from tests.support.frames import block_rows, fact_cells, fact_rows, support_rows
 from tests.support.report_pages import decode
-
-MakeUp = Callable[..., ReportTables]
 
 
 def frames(matrices: dict[str, Sequence[Sequence[float]]]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -102,38 +95,3 @@ def test_support_of_one_way_of_reading_is_shown_while_there_is_room() -> None:
     assert found[0]["rows"] == [[0, 0, "E", 0.9, None], [0, 1, "N", 0.1, None]]
     assert [one.get("rows") for one in support.of("x", SizeLimit(10))] == [None, None]
     assert support.of("y", SizeLimit()) == []
-
-
-def with_facts(tables: ReportTables, components: dict[str, object]) -> ReportTables:
-    """The first records of a run with facts and a FactSim score."""
-    (chunk, *_) = list(tables.chunks())
-    ids = chunk.records["id"].to_list()
-    facts, cells = frames({name: [[0.9, 0.1], [0.2, 0.3]] for name in ids})
-    rows = [
-        {"id": name, "metric": metric, "value": 0.5, "components": json.dumps(components)}
-        for name in ids
-        for metric in ("factsim", "mine")
-    ]
-    found = DetailChunk(chunk.records, chunk.claims, chunk.nli, facts, cells)
-    return dataclasses.replace(
-        tables, scores=schemas.SCORES.frame(rows), metrics=(), chunks=lambda: [found]
-    )
-
-
-def test_the_cap_holds_for_all_records_together(made_up: MakeUp) -> None:
-    size = len("s 0s 1z 0z 1") + 2 * 4
-    tables = dataclasses.replace(with_facts(made_up(5), {}), max_matrix_chars=2 * size)
-    ((_, block),) = detail_blocks(tables, RecordIndex(["factsim"]))
-    assert ["cells" in record["facts"] for record in block] == [True, True, False, False, False]
-    assert block[-1]["facts"] == {"size": [2, 2], "left_out": "page"}
-
-
-def test_compared_texts_are_cut() -> None:
-    long = "x" * (MAX_COMPARED_CHARS - 1)
-    assert compared_texts({"sources": [long, "yyy", "zz"], "references": []}) == [
-        ["sources", [long, "y"], 4]
-    ]
-    assert compared_texts({"source": "a", "references": ["b"]}) == [
-        ["source", ["a"], 0],
-        ["references", ["b"], 0],
-    ]

@@ -10,15 +10,10 @@ from typing import Any
 
 import pytest
 
-from claimscore.cache.key import request_key
 from claimscore.config import RunConfig
 from claimscore.pipeline.run import run
-from claimscore.prompts import load_prompt
-from claimscore.report import DetailChunk
-from claimscore.report.llm_calls import NOT_IN_CACHE, NOT_RENDERED, RunLLMCalls
+from claimscore.report.llm_calls import NOT_IN_CACHE, NOT_RENDERED
 from claimscore.report.run_report import write_run_report
-from claimscore.runs import RunDirectory
-from claimscore.types import OutputSchema, Request
 from tests.support.hostile_run import hostile
 from tests.support.rated_tables import write_jsonl
 from tests.support.report_pages import Page, read
@@ -118,35 +113,6 @@ def test_a_prompt_that_changed_is_not_shown(tmp_path: Path) -> None:
     (one, _) = report_of(out, decompose=file).details()
     assert one["calls"][0]["prompt_note"] == NOT_RENDERED
     assert report_of(out).details()[0]["calls"][0]["prompt_note"] == NOT_RENDERED
-
-
-@pytest.mark.parametrize("times", [1, 2, 4])
-def test_a_later_sample_finds_its_prompt(out: Path, times: int) -> None:
-    """Where an answer was refused the row has the key of the next sample, and where it was cut
-    off that of the request with more tokens."""
-    directory = RunDirectory.reader(out)
-    chunk = DetailChunk(**{name: directory.read(name, 0) for name in DetailChunk._fields})
-    llm = directory.settings["additive"]["llm"]
-    prompt = load_prompt("decompose", "v1")
-    request = Request(
-        llm["provider"],
-        llm["namespace"],
-        llm["model"],
-        prompt.render({"text": "The staff is kind."}),
-        temperature=prompt.settings.temperature,
-        max_tokens=times * prompt.settings.max_tokens,
-        output=OutputSchema("decompose", prompt.schema.schema),  # type: ignore[union-attr]
-        sample_index=2,
-    )
-    key = request_key(request)
-    others = frozenset(chunk.claims["request_key"].to_list())
-    known = RunLLMCalls(directory.settings, None, {"decompose": prompt})
-    found = known.of_chunk(chunk, others | {key})
-    assert found[key].messages == request.messages
-    assert all(exchange.messages for exchange in found.values())
-    for more in ({"sample_index": 3}, {"max_tokens": 8 * prompt.settings.max_tokens}):
-        beyond = request_key(dataclasses.replace(request, **more))
-        assert known.of_chunk(chunk, frozenset((beyond,)))[beyond].messages is None
 
 
 def test_a_full_page_says_what_it_leaves_out(tmp_path: Path) -> None:

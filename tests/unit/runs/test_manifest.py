@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from claimscore.errors import StoppedEarly
-from claimscore.runs import manifest_log
 from claimscore.runs.manifest import Manifest
 from claimscore.runs.manifest_log import FileLog, ManifestLog, ObjectLog
 from claimscore.runs.parts import Checksum, PartSet, RowRange
@@ -56,31 +54,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, store: ObjectStorage) ->
     return lambda _: FileLog(tmp_path)
 
 
-def test_threads_commit_in_groups(log: OpenLog) -> None:
-    manifest = writer(log)
-    began, go_on, appends = threading.Event(), threading.Event(), []
-    append = manifest._log.append
-
-    def slow(lines: bytes) -> None:
-        began.set()
-        assert go_on.wait(30)
-        appends.append(lines.count(b"\n"))
-        append(lines)
-
-    manifest._log.append = slow  # type: ignore[method-assign]
-    with ThreadPoolExecutor(9) as pool:
-        first = pool.submit(manifest.add, own(0, "a"))
-        assert began.wait(30)
-        others = [pool.submit(manifest.add, own(chunk, "a")) for chunk in range(1, 9)]
-        while len(manifest._waiting) < 8:
-            threading.Event().wait(0.001)
-        assert not any(one.done() for one in (first, *others))
-        assert not manifest.chunks_with("a")
-        go_on.set()
-    assert appends == [1, 8]
-    assert len(manifest.chunks_with("a")) == len(Manifest(log("")).chunks_with("a")) == 9
-
-
 def test_an_error_fails_the_whole_group(log: OpenLog) -> None:
     manifest = writer(log)
     append = manifest._log.append
@@ -98,43 +71,6 @@ def test_an_error_fails_the_whole_group(log: OpenLog) -> None:
     manifest._log.append = append  # type: ignore[method-assign]
     manifest.add(own(0, "a"))
     assert Manifest(log("")).chunks_with("a") == [0]
-
-
-def test_a_long_log_is_shortened(log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_LINES", "_LINES_A_SET", "_SEGMENTS"):
-        monkeypatch.setattr(manifest_log, name, 5)
-    manifest = writer(log)
-    for n in range(100):
-        manifest.add(own(n % 3, "a", claims=n))
-    manifest.invalidate(("a", 0, 1))
-    for view in (manifest, Manifest(log("")), writer(log, "v")):
-        assert view.counts() == {"claims": 97 + 98}
-    (n_lines,) = [sum(len(list(lines)) for _, lines in log("").read())]
-    assert n_lines <= 25
-
-
-@pytest.mark.parametrize("damage", [b"garbage\n", b'{"step":"a"}\n', b"\0" * 40 + b"\n"])
-def test_damaged_lines_are_named_and_left_out(
-    log: OpenLog, store: ObjectStorage, tmp_path: Path, damage: bytes
-) -> None:
-    manifest = writer(log)
-    for chunk in range(3):
-        manifest.add(own(chunk, "a", claims=1))
-    if (tmp_path / ".state").exists():
-        path = tmp_path / ".state" / "manifest.log"
-        lines = path.read_bytes().splitlines(keepends=True)
-        path.write_bytes(b"".join([lines[0], damage, lines[2]]))
-        where = f"{path}, line 2: damaged"
-    else:
-        name = ".state/manifest/00000003.log"
-        store.write(name, damage + store.read(name).splitlines()[-1] + b"\n")
-        where = f"{store.name}/{name}, line 1: damaged"
-    found = Manifest(log(""))
-    assert (found.damaged, found.chunks_with("a")) == ([where], [0, 2])
-    again = writer(log, "next")
-    assert again.damaged == [where]
-    again.add(own(1, "a", claims=1))
-    assert (Manifest(log("")).damaged, Manifest(log("")).counts()) == ([], {"claims": 3})
 
 
 # A file
@@ -176,48 +112,6 @@ def object_log(store: ObjectStorage) -> OpenLog:
     return lambda name: ObjectLog(store, name)
 
 
-def names(store: ObjectStorage) -> list[str]:
-    return [name.rpartition("/")[2] for name in store.sizes(".state/manifest")]
-
-
-def patched_create(
-    manifest: Manifest, change: Callable[[Callable[..., bool], str, bytes], bool]
-) -> Callable[[], None]:
-    """Let a manifest's store create objects in another way, until the result is called."""
-    storage = manifest._log._storage  # type: ignore[attr-defined]
-    create = storage.create
-    storage.create = lambda name, data: change(create, name, data)
-
-    def restore() -> None:
-        storage.create = create
-
-    return restore
-
-
-def test_a_lost_answer_counts_once(store: ObjectStorage) -> None:
-    manifest = writer(object_log(store))
-    restore = patched_create(manifest, lambda create, *given: create(*given) and False)
-    manifest.add(own(0, "a", claims=1))
-    restore()
-    manifest.add(own(1, "a", claims=1))
-    assert Manifest(ObjectLog(store)).counts() == {"claims": 2}
-
-
-def test_an_error_after_the_segment_was_written(store: ObjectStorage) -> None:
-    manifest = writer(object_log(store))
-
-    def dropped(create: Callable[..., bool], *given: object) -> bool:
-        create(*given)
-        raise StoppedEarly("the line broke")
-
-    restore = patched_create(manifest, dropped)
-    with pytest.raises(StoppedEarly):
-        manifest.add(own(0, "a", claims=1))
-    restore()
-    manifest.add(own(1, "a", claims=1))
-    assert Manifest(ObjectLog(store)).chunks_with("a") == [0, 1]
-
-
 def test_an_earlier_writer_appends_nothing_more(store: ObjectStorage) -> None:
     asleep = writer(object_log(store), "asleep")
     asleep.add(own(0, "a", claims=1))
@@ -228,69 +122,6 @@ def test_an_earlier_writer_appends_nothing_more(store: ObjectStorage) -> None:
     with pytest.raises(StoppedEarly, match="taken this run over"):
         asleep.invalidate(("a", 0, 1))
     assert Manifest(ObjectLog(store)).counts() == {"claims": 3}
-
-
-def test_a_last_line_before_the_fence_counts(store: ObjectStorage) -> None:
-    asleep = writer(object_log(store), "asleep")
-    log = ObjectLog(store, "other")
-    create = log._storage.create
-
-    def late(name: str, data: bytes | memoryview) -> bool:
-        log._storage.create = create  # type: ignore[method-assign]
-        asleep.add(own(0, "a", claims=1))
-        return create(name, data)
-
-    log._storage.create = late  # type: ignore[method-assign]
-    assert Manifest(log).counts() == {"claims": 1}
-
-
-def test_a_kill_between_snapshot_and_removal(
-    store: ObjectStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manifest_log, "_SEGMENTS", 8)
-    manifest = writer(object_log(store))
-    for chunk in range(6):
-        manifest.add(own(chunk, "a", claims=1))
-    with monkeypatch.context() as patch:
-        patch.setattr(ObjectStorage, "delete", lambda *_: None)
-        writer(object_log(store), "next")
-    assert len(names(store)) == 9
-    assert Manifest(ObjectLog(store)).counts() == {"claims": 6}
-
-
-def test_a_reader_looks_again_where_a_segment_is_gone(
-    store: ObjectStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manifest_log, "_SEGMENTS", 8)
-    manifest = writer(object_log(store))
-    for chunk in range(6):
-        manifest.add(own(chunk, "a", claims=1))
-    listed = store.sizes
-
-    def meanwhile(prefix: str = "") -> dict[str, int]:
-        found = listed(prefix)
-        monkeypatch.setattr(store, "sizes", listed)
-        writer(object_log(store), "next")
-        return found
-
-    monkeypatch.setattr(store, "sizes", meanwhile)
-    assert Manifest(ObjectLog(store)).counts() == {"claims": 6}
-
-
-def test_a_segment_that_is_cut_or_gone_is_named(store: ObjectStorage) -> None:
-    manifest = writer(object_log(store))
-    for chunk in range(3):
-        manifest.add(own(chunk, "a", claims=1))
-    name = ".state/manifest/00000003.log"
-    for torn in (b"", store.read(name)[:10]):
-        store.write(name, torn)
-        found = Manifest(ObjectLog(store))
-        assert name in found.damaged[0]
-        assert found.chunks_with("a") == [0, 2]
-    store.delete(name)
-    assert Manifest(ObjectLog(store)).damaged == [f"{store.name}/{name}: missing or cut off"]
-    assert writer(object_log(store), "next").damaged
-    assert Manifest(ObjectLog(store)).damaged == []
 
 
 # Any changes

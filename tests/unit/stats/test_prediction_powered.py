@@ -115,19 +115,6 @@ def test_intervals_of_few_labels_hold_the_truth(n_labels: int, level: float):
     assert held.min() >= stats.binom.ppf(0.001, 60, 0.95)
 
 
-def test_one_label_more_than_seven_makes_no_interval_much_narrower():
-    """With eight labels the predictions begin to count: the mean width falls by a third at most."""
-    generator = np.random.default_rng(8)
-    widths = []
-    for n_labels in (7, 8):
-        found = (
-            corrected_mean(population(generator, 0.9, 0.2, 60, n_labels), samples=200, seed=seed)
-            for seed in range(40)
-        )
-        widths.append(np.mean([one.corrected.high - one.corrected.low for one in found]))
-    assert 2 / 3 < widths[1] / widths[0] < 1
-
-
 def test_a_judge_without_an_error_among_few_labels_is_not_trusted():
     """12 labels that all fit a sure judge: one in 20 such labels may still be wrong."""
     sample = population(np.random.default_rng(5), 1.0, 0.0, 60, 12)

@@ -142,23 +142,6 @@ def keep(folder: ResultFolder, keys: Any, values: NDArray[np.float32]) -> NDArra
     return folder.keep(keys, values, np.zeros(len(keys), dtype=bool))
 
 
-@pytest.mark.parametrize("tail", [(0, 5), (0, 35), (7, 80)], ids=str)
-def test_a_torn_tail_is_cut_off_by_the_next_writer(tmp_path: Path, tail: tuple[int, int]) -> None:
-    """A kill between or within the two writes leaves bytes that no row is made of."""
-    keys = np.arange(20, dtype=np.uint64).reshape(10, 2)
-    rows = np.random.default_rng(0).random((10, 3)).astype(np.float32)
-    keep(result_folder(tmp_path), keys[:5], rows[:5])
-    for name, n in zip((KEYS, VALUES), tail, strict=True):
-        with (only_folder(tmp_path) / name).open("ab") as file:
-            file.write(b"\1" * n)
-    notices: list[str] = []
-    keep(result_folder(tmp_path, notices), keys[5:], rows[5:])
-    which, got = result_folder(tmp_path, notices).look_up(keys)
-    assert which.all()
-    assert got[:, 1:].tobytes() == rows.tobytes()
-    assert notices == []
-
-
 @given(data=st.data())
 def test_damage_never_gives_a_wrong_number(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -188,16 +171,6 @@ def test_damage_never_gives_a_wrong_number(
     files.close()
 
 
-def test_files_that_vanish_are_made_again(tmp_path: Path) -> None:
-    """A store in use may be pruned: the run goes on and stores anew."""
-    stored = opened(tmp_path, model := Classifier())
-    stored.classify(pairs("a"))
-    shutil.rmtree(only_folder(tmp_path))
-    stored.classify(pairs("a", "b"))
-    opened(tmp_path, model).classify(pairs("b", "a"))
-    assert model.asked == pairs("a", "a", "b")
-
-
 def test_a_folder_that_cannot_be_made_means_no_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     notices: list[str] = []
@@ -205,25 +178,6 @@ def test_a_folder_that_cannot_be_made_means_no_store(tmp_path: Path) -> None:
     for _ in range(2):
         stored.classify(pairs("a"))
     assert model.asked == pairs("a", "a")
-    assert len(notices) == 1
-
-
-def test_a_read_only_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened(tmp_path, model := Classifier()).classify(pairs("a"))
-    open_file = os.open
-
-    def refused(path: Any, flags: int, mode: int = 0o777) -> int:
-        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            raise OSError(30, "Read-only file system")
-        return open_file(path, flags, mode)
-
-    monkeypatch.setattr(results.os, "open", refused)
-    monkeypatch.setattr(results.os, "access", lambda path, mode: False)
-    notices: list[str] = []
-    stored = opened(tmp_path, model, notices)
-    stored.classify(pairs("a", "b"))
-    stored.classify(pairs("a", "c"))
-    assert model.asked == pairs("a", "b", "c")
     assert len(notices) == 1
 
 
@@ -250,36 +204,6 @@ def test_a_full_disk_means_going_on_without(
     assert "disk is full" in notices[0]
     opened(tmp_path, model).classify(pairs("a", "b"))
     assert model.asked == pairs("a", "b", "b", "b")
-
-
-def test_no_more_rows_are_kept_than_memory_bears(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(results, "MOST_ROWS", 3)
-    notices: list[str] = []
-    stored = opened(tmp_path, model := Classifier(), notices)
-    stored.classify(pairs("a", "b", "c"))
-    assert notices == []
-    stored.classify(pairs("a", "d"))
-    stored.classify(pairs("b", "d"))
-    assert model.asked == pairs("a", "b", "c", "d", "d")
-    assert len(notices) == 1
-    assert "3 are there, of at most 3" in notices[0]
-
-
-def test_a_lock_that_is_never_let_go_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stopped process that holds it costs some seconds and the storing, not the run."""
-    monkeypatch.setattr(results, "_PATIENCE_S", 0.05)
-    holder = result_folder(tmp_path)
-    notices: list[str] = []
-    keys, rows = np.ones((1, 2), np.uint64), np.ones((1, 2), np.float32)
-    with holder._locked():
-        files = result_folder(tmp_path, notices)
-        assert keep(files, keys, rows).tobytes() == rows.tobytes()
-        keep(files, keys, rows)
-    assert len(notices) == 1
 
 
 def test_threads_share_a_store(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 import claimscore
 from claimscore.errors import StoppedEarly
-from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.map.job import MapProgress, estimate_map
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
@@ -119,26 +118,3 @@ def test_what_a_finished_file_would_cost(tmp_path: Path) -> None:
 
     assert requests() == 0
     assert requests(retry_failed=True) == 1
-
-
-@pytest.mark.parametrize(
-    ("stats", "rows", "expected"),
-    [
-        (EngineStats(), 100, 0.0),
-        (EngineStats(rpm=60.0), 100, 100.0),
-        (EngineStats(rpm=60.0, sent=5, answered=5, hits=45), 100, 10.0),
-        (EngineStats(waiting_s=3600.0), 100, 3600.0),
-        (EngineStats(waiting_s=7.0, is_down=True), 100, None),
-    ],
-    ids=["nothing known", "limit", "most are cached", "pause", "outage"],
-)
-def test_the_time_left_is_no_less_than_limits_allow(
-    stats: EngineStats, rows: int, expected: float | None
-) -> None:
-    """However fast it went before a pause, or before the first wait."""
-    assert stats.least_s(rows) == expected
-    progress = MapProgress(rows_total=rows, engine=stats)
-    progress.llm_pace.see(0, 0.0)
-    progress.llm_pace.see(1_000, 1.0)
-    left = progress.remaining_s()
-    assert left is None if expected is None else left == max(0.1, expected)
