@@ -90,31 +90,22 @@ class Reply(NamedTuple):
 
 @dataclasses.dataclass
 class SimulatedServer:
-    """Enforces requests and tokens a minute, and refuses at random if told to.
-
-    `network_s` is the way there. A refusal takes `refusal_s`, by default much less than an
-    answer. `slice_s`, where set, enforces each slice of time by itself.
-    """
+    """Enforces requests and tokens a minute, and refuses at random if told to."""
 
     rpm: float | None = None
     tpm: float | None = None
     depth_s: float = 1.0
     latency_s: float = 0.05
-    jitter: float = 0.1
-    network_s: float = 0.005
-    refusal_s: float | None = None
     headers: Headers = "none"
-    retry_after: Literal["none", "exact", "seconds"] = "exact"
+    retry_after: Literal["none", "exact"] = "exact"
     isolated: float = 0.0
     isolated_retry_after_s: float | None = None
-    slice_s: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self.requests = ServerBucket(self.rpm, self.depth_s) if self.rpm else None
         self.tokens = ServerBucket(self.tpm, self.depth_s) if self.tpm else None
-        self._slice = (0, 0.0)
         self.admitted: list[float] = []
         self.refused: list[float] = []
 
@@ -128,14 +119,12 @@ class SimulatedServer:
             for bucket, need in needs
             if bucket.level < min(need, bucket.depth)
         ]
-        if self.slice_s is not None and not self._fits_slice(now):
-            missing.append(self.slice_s)
         if missing:
-            return self._refuse(now, self._retry_after(max(missing)))
+            return self._refuse(now, max(missing) if self.retry_after == "exact" else None)
         for bucket, need in needs:
             bucket.level -= need
         self.admitted.append(now)
-        latency_s = self.latency_s * self._random.uniform(1 - self.jitter, 1 + self.jitter)
+        latency_s = self.latency_s * self._random.uniform(0.9, 1.1)
         return Reply(True, latency_s, self._limits(now))
 
     def _needs(self, now: float, tokens: float) -> list[tuple[ServerBucket, float]]:
@@ -145,30 +134,13 @@ class SimulatedServer:
             bucket.earn(now)
         return needs
 
-    def _fits_slice(self, now: float) -> bool:
-        assert self.slice_s is not None
-        assert self.rpm is not None
-        number, used = self._slice
-        current = int(now / self.slice_s)
-        used = used if number == current else 0.0
-        if used + 1 > self.rpm / 60 * self.slice_s:
-            return False
-        self._slice = (current, used + 1)
-        return True
-
     def _refuse(self, now: float, retry_after_s: float | None) -> Reply:
         self.refused.append(now)
-        refusal_s = min(self.latency_s, 0.02) if self.refusal_s is None else self.refusal_s
-        return Reply(False, refusal_s, self._limits(now), retry_after_s)
-
-    def _retry_after(self, seconds: float) -> float | None:
-        if self.retry_after == "none":
-            return None
-        return seconds if self.retry_after == "exact" else float(int(seconds) + 1)
+        return Reply(False, min(self.latency_s, 0.02), self._limits(now), retry_after_s)
 
     def _limits(self, now: float) -> Callable[[float], RateLimits | None]:
         if self.headers == "none":
-            return _nothing
+            return lambda _: None
         if self.headers == "at answer":
             return self.state
         state = self.state(now)
@@ -184,10 +156,6 @@ class SimulatedServer:
     def rate(self, begin: float, end: float) -> float:
         """Admitted requests a second between two times."""
         return sum(begin <= t < end for t in self.admitted) / (end - begin)
-
-
-def _nothing(_: float) -> None:
-    return None
 
 
 @dataclasses.dataclass
@@ -232,7 +200,6 @@ class Client:
         self._again: collections.deque[_Row] = collections.deque()
         self._line: collections.deque[_Row] = collections.deque()
         self._wakes_at = -1.0
-        self._is_dead = False
         world.at(world.now, self._go)
 
     @property
@@ -249,14 +216,8 @@ class Client:
         ends = [bisect.bisect_left(times, t + 60) for t in times]
         return max(sums[end] - sums[begin] for begin, end in enumerate(ends))
 
-    def kill(self) -> None:
-        """Send nothing more and hear of nothing."""
-        self._is_dead = True
-
     def _go(self) -> None:
         """Fill the slots; let the head of the line go if it may."""
-        if self._is_dead:
-            return
         while self._n_slots and (self._again or (self._left and self._n_workers)):
             self._n_slots -= 1
             self._line.append(self._again.popleft() if self._again else self._new_row())
@@ -282,8 +243,9 @@ class Client:
     def _send(self, row: _Row, permit: Permit) -> None:
         now = self.world.now
         self.sent.append((now, row.tokens))
-        network_s = self.server.network_s * self.random.uniform(0.5, 1.5)
-        self.world.at(now + network_s, lambda: self._arrive(row, permit))
+        self.world.at(
+            now + 0.005 * self.random.uniform(0.5, 1.5), lambda: self._arrive(row, permit)
+        )
 
     def _arrive(self, row: _Row, permit: Permit) -> None:
         reply = self.server.arrive(self.world.now, row.tokens)

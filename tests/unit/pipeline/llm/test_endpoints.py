@@ -5,17 +5,22 @@ In virtual time, so that shares are counts and not measurements.
 
 from __future__ import annotations
 
+import dataclasses
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
 import pytest
 
-from claimscore.errors import OutageError, RateLimitError, TransientError
-from claimscore.pipeline.llm.endpoints import Attempts
-from claimscore.types import Request
-from tests.support.server_doubles import Crowd, Down, TimedServer, question
+from claimscore.cache.base import MemoryCache
+from claimscore.errors import ClaimscoreError, OutageError, RateLimitError, TransientError
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.providers.base import SeveralServers
+from claimscore.pipeline.llm.question import Answer
+from claimscore.types import Completion, Message, Request
+from tests.support.engine_doubles import completion, text
 from tests.support.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
@@ -27,8 +32,115 @@ def anyio_backend() -> Any:
 
 
 @pytest.fixture(autouse=True)
-def same_draws_each_time() -> None:
+def the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same draws, and no thread: virtual time would not wait for it."""
+
+    async def at_once(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
+        return function(*args)
+
     random.seed(7)
+    monkeypatch.setattr(anyio.to_thread, "run_sync", at_once)
+
+
+@dataclasses.dataclass(frozen=True)
+class Down:
+    """From when to when a server is down, and what it says meanwhile."""
+
+    from_s: float
+    to_s: float
+    error: TransientError = dataclasses.field(
+        default_factory=lambda: TransientError("connection refused", "connect")
+    )
+
+
+class TimedServer:
+    """Answers after a latency, a quarter more or less.
+
+    A request that is in flight when it goes down fails at that moment.
+    """
+
+    family, model = "fake", "m"
+
+    def __init__(
+        self,
+        name: str,
+        latency_s: float,
+        *,
+        down: Sequence[Down] = (),
+        fault: Callable[[Request], ClaimscoreError | None] = lambda request: None,
+    ) -> None:
+        self.base_url = self.namespace = f"http://{name}/v1"
+        self.latency_s = latency_s
+        self.asked: list[tuple[float, str]] = []
+        self.answered: list[float] = []
+        self.in_flight = self.most_in_flight = 0
+        self._down = down
+        self._fault = fault
+        self._draw = random.Random(name)
+
+    async def complete(self, request: Request) -> Completion:
+        now = anyio.current_time()
+        self.asked.append((now, request.messages[0].content))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            down = next((down for down in self._down if now < down.to_s), None)
+            with anyio.CancelScope(deadline=down.from_s if down else float("inf")) as up:
+                await anyio.sleep(self.latency_s * self._draw.uniform(0.75, 1.25))
+                fault = self._fault(request)
+                if fault is not None:
+                    raise fault
+            if up.cancelled_caught:
+                assert down is not None
+                raise down.error
+        finally:
+            self.in_flight -= 1
+        self.answered.append(anyio.current_time())
+        return completion(request.messages[0].content)
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Run:
+    """An engine that asks servers, and what came of it."""
+
+    def __init__(self, *servers: TimedServer, slots: int = 64, **options: Any) -> None:
+        self.servers = servers
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.engine = Engine(
+            SeveralServers(servers, "set") if len(servers) > 1 else servers[0],
+            MemoryCache(),
+            max_concurrency=slots,
+            on_event=lambda kind, **fields: self.events.append((kind, fields)),
+            **options,
+        )
+
+    def request(self, number: int) -> Request:
+        return self.engine.request([Message("user", str(number))])
+
+    async def ask(self, n: int, until_s: float = float("inf")) -> Counter[str]:
+        """How many of `n` questions were answered and have failed."""
+        requests = [self.request(number) for number in range(n)]
+        async with self.engine:
+            with anyio.CancelScope(deadline=until_s):
+                outcomes = await self.engine.answer_all(requests, text)
+                return Counter(
+                    "answered" if isinstance(outcome, Answer) else "failed" for outcome in outcomes
+                )
+        return Counter()
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.events]
+
+    def shares(self, from_s: float, to_s: float) -> list[float]:
+        counts = [sum(from_s <= t < to_s for t in server.answered) for server in self.servers]
+        return [count / sum(counts) for count in counts]
+
+    def asked_again(self) -> Counter[str]:
+        """How often questions were asked beyond once, by all servers together."""
+        asked = Counter(question for server in self.servers for _, question in server.asked)
+        return Counter({question: n - 1 for question, n in asked.items() if n > 1})
 
 
 def at(*latencies_s: float, **options: Any) -> list[TimedServer]:
@@ -52,11 +164,10 @@ def close_to(shares: Sequence[float], capacities: Sequence[float], tolerance: fl
 
 @pytest.mark.parametrize("slots", [1, 16])
 async def test_with_all_slots_in_use_each_answers_what_it_can(slots: int) -> None:
-    crowd = Crowd(*at(0.05, 0.1, 0.2), slots=slots)
-    end_s = 40 / slots
-    await crowd.ask(10**6, in_flight=3 * slots, until_s=end_s)
-    assert close_to(crowd.shares(end_s / 5, end_s), (4, 2, 1), 0.05)
-    assert all(server.most_in_flight == slots for server in crowd.servers)
+    run, end_s = Run(*at(0.05, 0.1, 0.2), slots=slots), 40 / slots
+    await run.ask(3000, until_s=end_s)
+    assert close_to(run.shares(end_s / 5, end_s), (4, 2, 1), 0.05)
+    assert all(server.most_in_flight == slots for server in run.servers)
 
 
 # -- down
@@ -65,31 +176,37 @@ async def test_with_all_slots_in_use_each_answers_what_it_can(slots: int) -> Non
 @pytest.mark.parametrize("kind", ["connect", "status", "timeout"])
 async def test_one_that_dies_is_left_out_and_loses_no_row(kind: Any) -> None:
     down = Down(6, 10**6, TransientError("gone", kind))
-    crowd = Crowd(*at(0.5, 1), TimedServer("dying", 1, down=[down]), slots=16)
-    await crowd.ask(900, in_flight=48)
-    dying = crowd.servers[2]
-    assert crowd.outcomes == {"answered": 900}
-    n_probes = sum(moment > 6 for moment, _ in dying.asked)
+    run = Run(*at(0.5, 1), TimedServer("dying", 1, down=[down]), slots=16)
+    assert await run.ask(900) == {"answered": 900}
+    n_probes = sum(moment > 6 for moment, _ in run.servers[2].asked)
     assert 1 <= n_probes < 20
-    assert crowd.asked_again().total() == 16 + n_probes
-    assert close_to(crowd.shares(2, 6), (4, 2, 2), 0.1)
-    assert close_to(crowd.shares(7, 14)[:2], (2, 1), 0.1)
-    assert crowd.kinds() == ["first retry", "server down"]
-    assert crowd.events[1][2]["server"] == "http://dying/v1"
+    assert run.asked_again().total() == 16 + n_probes
+    assert close_to(run.shares(2, 6), (4, 2, 2), 0.1)
+    assert close_to(run.shares(7, 14)[:2], (2, 1), 0.1)
+    assert run.kinds() == ["first retry", "server down"]
+    assert run.events[1][1]["server"] == "http://dying/v1"
 
 
 async def test_what_a_row_met_at_a_server_that_died_does_not_count() -> None:
-    """Each server fails a few rows before it is known to be down; the same row may be among
-    those of several, and must not be given up for it."""
-    crowd = Crowd(*at(1, 1, 1), attempts=3)
-    attempts = Attempts(3)
-    error = TransientError("gone", "status")
-    endpoints = crowd.dispatcher.endpoints
-    for endpoint, rows in zip(endpoints, ("rabcd", "rabcd", "r"), strict=True):
-        for row in rows:
-            endpoint.failed(row, error, attempts if row == "r" else Attempts(3))
-    assert [endpoint.is_down for endpoint in endpoints] == [True, True, False]
-    assert (attempts.used, attempts.exhausted) == (1, False)
+    """One server fails a few rows before it is known to be down; the next dies with them."""
+    met: set[str] = set()
+    is_dead = anyio.Event()
+
+    def dies_first(request: Request) -> TransientError | None:
+        if anyio.current_time() < 6:
+            return None
+        met.add(request.messages[0].content)
+        return TransientError("gone", "status")
+
+    def dies_next(request: Request) -> TransientError | None:
+        if request.messages[0].content in met:
+            is_dead.set()
+        return TransientError("gone", "status") if is_dead.is_set() else None
+
+    first, second = TimedServer("1", 1, fault=dies_first), TimedServer("2", 1, fault=dies_next)
+    run = Run(first, second, *at(1), slots=8, max_attempts=2)
+    assert await run.ask(500) == {"answered": 500}
+    assert 2 in run.asked_again().values()
 
 
 @pytest.mark.parametrize("lasts_s", [5.0, 20.0, 120.0, 1200.0])
@@ -100,47 +217,40 @@ async def test_an_outage_costs_few_probes_and_is_noticed_to_be_over_soon(
     """Of one server: noticed within an eighth of the time it was gone, with few probes, one at a
     time, and no row lost."""
     down = Down(3, 3 + lasts_s, TransientError("gone", kind))
-    server = TimedServer("only", 0.1, down=[down])
-    crowd = Crowd(server, slots=8)
-    await crowd.ask(400, in_flight=8)
-    assert crowd.outcomes == {"answered": 400}
-    assert crowd.kinds() == ["first retry", "outage began", "outage ended"]
-    late_s = next(moment for moment, _ in server.asked if moment >= down.to_s) - down.to_s
+    run = Run(TimedServer("only", 0.1, down=[down]), slots=8)
+    assert await run.ask(400) == {"answered": 400}
+    assert run.kinds() == ["first retry", "outage began", "outage ended"]
+    moments = [moment for moment, _ in run.servers[0].asked]
+    late_s = next(moment for moment in moments if moment >= down.to_s) - down.to_s
     assert late_s <= max(1.3, lasts_s / 8)
-    assert sum(3.2 < moment < down.to_s for moment, _ in server.asked) <= 30 + lasts_s / 15
-    assert server.most_in_flight == 8
+    assert sum(3.2 < moment < down.to_s for moment in moments) <= 30 + lasts_s / 15
+    assert run.servers[0].most_in_flight == 8
 
 
-async def test_an_outage_begins_when_all_are_down() -> None:
-    crowd = Crowd(
-        TimedServer("a", 0.5, down=[Down(5, 10**6)]),
-        TimedServer("b", 0.5, down=[Down(100, 10**6)]),
-        max_outage_s=30,
-    )
-    await crowd.ask(10**6, in_flight=8)
-    assert isinstance(crowd.reason, OutageError)
-    ended_s = max(moment for server in crowd.servers for moment, _ in server.asked)
-    assert 130 <= ended_s < 140
-    assert "outage began" in crowd.kinds()
-    assert set(crowd.outcomes) == {"answered"}
+async def test_an_outage_begins_when_all_are_down_and_ends_the_run_after_max_outage_s() -> None:
+    a, b = (TimedServer(f"{t}", 0.5, down=[Down(t, 10**6)]) for t in (5, 100))
+    run = Run(a, b, slots=4, max_outage_s=30)
+    with pytest.raises(OutageError, match=r"30 s .*max-outage-s 30.*refused"):
+        await run.ask(3000)
+    assert 130 <= max(moment for server in (a, b) for moment, _ in server.asked) < 140
+    assert "outage began" in run.kinds()
 
 
 async def test_when_all_come_back_in_time_the_run_goes_on() -> None:
-    crowd = Crowd(*at(0.5, 0.5, down=[Down(5, 65)]), max_outage_s=100)
-    await crowd.ask(300, in_flight=8)
-    assert crowd.outcomes == {"answered": 300}
-    assert {"outage began", "outage ended"} <= set(crowd.kinds())
-    n_probes = sum(6 < moment < 65 for server in crowd.servers for moment, _ in server.asked)
+    run = Run(*at(0.5, 0.5, down=[Down(5, 65)]), slots=4, max_outage_s=100)
+    assert await run.ask(300) == {"answered": 300}
+    assert {"outage began", "outage ended"} <= set(run.kinds())
+    n_probes = sum(6 < moment < 65 for server in run.servers for moment, _ in server.asked)
     assert n_probes < 60
 
 
 # -- what fails
 
 
-def poison(*numbers: int) -> Any:
+def failing(*numbers: int) -> Any:
     def fault(request: Request) -> TransientError | None:
-        bad = request.messages[0].content in set(map(str, numbers))
-        return TransientError("HTTP 500", "status") if bad else None
+        is_bad = request.messages[0].content in set(map(str, numbers))
+        return TransientError("HTTP 500", "status") if is_bad else None
 
     return fault
 
@@ -148,55 +258,54 @@ def poison(*numbers: int) -> Any:
 async def test_a_poisonous_request_is_a_failure_and_no_outage() -> None:
     """It is asked of every server, and given up after as many attempts as at one; those that are
     left alone at the end do not look like an outage of all."""
-    crowd = Crowd(*at(0.1, 0.1, 0.1, fault=poison(110, 111, 112, 113, 114, 290, 291)))
-    await crowd.ask(300, in_flight=30)
-    assert crowd.outcomes == {"answered": 293, "failed": 7}
-    assert not any("down" in kind or "outage" in kind for kind in crowd.kinds())
-    assert crowd.asked_again().most_common(1)[0][1] == 7
+    run = Run(*at(0.1, 0.1, 0.1, fault=failing(110, 111, 112, 113, 114, 290, 291)), slots=10)
+    assert await run.ask(300) == {"answered": 293, "failed": 7}
+    assert not any("down" in kind or "outage" in kind for kind in run.kinds())
+    assert run.asked_again().most_common(1)[0][1] == 7
 
 
 async def test_what_fails_at_one_is_asked_of_the_others() -> None:
     """A server that answers the half of what it is asked costs no row, though it is never taken
     to be down."""
+    run = Run(TimedServer("bad", 0.01, fault=failing(*range(1, 500, 2))), *at(0.1, 0.1), slots=4)
+    assert await run.ask(500) == {"answered": 500}
+    assert set(run.asked_again().values()) == {1}
 
-    def half(request: Request) -> TransientError | None:
-        even = int(request.messages[0].content) % 2
-        return TransientError("HTTP 500", "status") if even else None
 
-    crowd = Crowd(TimedServer("bad", 0.01, fault=half), *at(0.1, 0.1), slots=4)
-    await crowd.ask(500, in_flight=12)
-    assert crowd.outcomes == {"answered": 500}
-    assert set(crowd.asked_again().values()) == {1}
+def busy(request: Request) -> RateLimitError:
+    return RateLimitError("slow down", 60.0)
 
 
 async def test_a_limit_of_one_is_not_waited_for_where_another_is_free() -> None:
-    def busy(request: Request) -> RateLimitError:
-        return RateLimitError("too fast", 60.0)
+    run = Run(TimedServer("busy", 0.1, fault=busy), *at(0.1), slots=5)
+    assert await run.ask(100) == {"answered": 100}
+    assert run.servers[1].answered[-1] < 3
 
-    crowd = Crowd(TimedServer("busy", 0.1, fault=busy), *at(0.1))
-    await crowd.ask(100, in_flight=10)
-    assert crowd.outcomes == {"answered": 100}
-    assert crowd.servers[1].answered[-1][0] < 3
+
+async def test_a_server_that_refuses_everything_for_too_long_ends_patience() -> None:
+    run = Run(TimedServer("busy", 0.1, fault=busy), max_outage_s=300)
+    with pytest.raises(OutageError, match="slow down"):
+        await run.ask(100)
+    assert 300 <= run.servers[0].asked[-1][0] < 400
 
 
 # -- waiting
 
 
-async def test_who_stops_waiting_leaves_everything_free() -> None:
-    crowd = Crowd(*at(0.1, 0.1), slots=2)
+async def test_a_call_that_stops_waiting_leaves_everything_free() -> None:
+    run = Run(*at(0.1, 0.1), slots=2)
 
     async def one(number: int, give_up_s: float) -> None:
         with anyio.move_on_after(give_up_s):
-            await crowd.ask_one(question(str(number)))
+            await run.engine.answer(run.request(number), text)
 
-    async with anyio.create_task_group() as background:
+    async with run.engine, anyio.create_task_group() as background:
         async with anyio.create_task_group() as tasks:
             for number in range(200):
                 tasks.start_soon(one, number, random.choice([0.0, 0.1, 0.1, 0.2, 0.25, 0.3, 5]))
-        assert [server.in_flight for server in crowd.dispatcher.servers()] == [0, 0]
-        assert crowd.stats.in_flight == 0
-        for number in range(4):  # all four slots can be had at once
+        await anyio.sleep(1)
+        assert [server.in_flight for server in run.servers] == [0, 0]
+        for number in range(1000, 1004):  # all four slots can be had at once
             background.start_soon(one, number, 10)
         await anyio.sleep(0.05)
-        assert [server.in_flight for server in crowd.dispatcher.servers()] == [2, 2]
-        crowd.stop.halt(RuntimeError("done"))
+        assert [server.in_flight for server in run.servers] == [2, 2]

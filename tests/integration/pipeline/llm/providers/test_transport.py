@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import gzip
-import itertools
 import socket
 import ssl
 import struct
 import subprocess
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from shutil import which
@@ -18,11 +15,9 @@ from shutil import which
 import anyio
 import httpx2
 import pytest
-from anyio.abc import ByteStream, SocketAttribute, SocketStream
+from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSListener
-from hypothesis import given
-from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, TransientError
 from claimscore.pipeline.llm.providers import transport as transport_module
@@ -193,13 +188,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     [
         pytest.param(answer(b"hello"), id="a length"),
         pytest.param(CHUNKED + b"2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n", id="chunks"),
-        pytest.param(CHUNKED + b"5\r\nhello\r\n0\r\nx-late: 1\r\n\r\n", id="trailers"),
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", id="until the end"),
-        pytest.param(b"HTTP/1.0 200 OK\r\n\r\nhello", id="HTTP/1.0"),
-        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"hello"), id="100"),
         pytest.param(answer(gzip.compress(b"hello"), content_encoding="GZIP"), id="gzip"),
-        pytest.param(answer(zlib.compress(b"hello"), content_encoding="deflate"), id="deflate"),
-        pytest.param(answer(b"hello", content_encoding="identity"), id="identity"),
     ],
 )
 async def test_bodies_in_all_their_forms(data: bytes):
@@ -231,9 +221,7 @@ def coded(body: bytes, coding: str) -> bytes:
         pytest.param(then_hang_up(HALF), "body", "broke off", id="shorter than its length"),
         pytest.param(then_hang_up(CHUNKED + b"xyz\r\n"), "body", "broke off", id="no chunk"),
         pytest.param(then_hang_up(HALF[:20]), "dropped", "no whole HTTP", id="half a head"),
-        pytest.param(then_hang_up(b"220 mail\r\n\r\n"), "dropped", "no whole HTTP", id="no HTTP"),
         pytest.param(always(coded(b"?", "br")), "body", "decoded", id="unknown coding"),
-        pytest.param(always(coded(b"no zip", "gzip")), "body", "decoded", id="no gzip"),
         pytest.param(always(coded(HALF_GZIP, "gzip")), "body", "decoded", id="half a gzip"),
     ],
 )
@@ -245,19 +233,6 @@ async def test_what_breaks_is_named_and_not_sent_again(handler: Handler, kind: s
         assert (caught.value.kind, caught.value.may_be_billed) == (kind, True)
         assert str(caught.value).startswith(server.url)
         assert len(server.heads) == 1
-
-
-@pytest.mark.parametrize(
-    "handler",
-    [
-        pytest.param(then_hang_up(answer(b"x" * 99, 429, retry_after="7")[:-9]), id="cut off"),
-        pytest.param(always(answer(b"?", 429, retry_after="7", content_encoding="br")), id="coded"),
-    ],
-)
-async def test_a_refusal_is_heard_though_its_body_is_broken(handler: Handler):
-    async with serving(handler) as server, connected(server) as direct:
-        reply = await post(direct)
-        assert (reply.status, reply.headers["retry-after"]) == (429, "7")
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
@@ -298,47 +273,6 @@ async def test_a_server_that_is_not_there():
         with pytest.raises(TransientError, match="cannot be reached: Connection refused") as caught:
             await post(direct)
     assert (caught.value.kind, caught.value.may_be_billed) == ("connect", False)
-
-
-@pytest.mark.parametrize(
-    ("failure", "words"),
-    [
-        (socket.gaierror(-2, "Name or service not known"), "Name or service"),
-        (OSError("All connection attempts failed"), "connection attempts"),
-        (anyio.EndOfStream(), "it was closed"),
-        (ssl.SSLError(1, "WRONG_VERSION_NUMBER"), "WRONG_VERSION"),
-        (  # a name with two addresses: the first reason is said
-            ExceptionGroup("2", [OSError(errno.ECONNREFUSED, "x"), OSError(errno.EPERM, "y")]),
-            "cannot be reached: Connection refused$",
-        ),
-    ],
-    ids=repr,
-)
-async def test_what_keeps_from_connecting_is_said_in_the_systems_words(
-    failure: Exception, words: str, monkeypatch: pytest.MonkeyPatch
-):
-    async def connect_tcp(*args: object, **options: object) -> SocketStream:
-        if isinstance(failure, ExceptionGroup):
-            raise OSError("All connection attempts failed") from failure
-        raise failure
-
-    monkeypatch.setattr(anyio, "connect_tcp", connect_tcp)
-    with pytest.raises(TransientError, match=words) as caught:
-        await post(DirectTransport("https://example.org/v1", 10.0))
-    assert caught.value.kind == "connect"
-
-
-async def test_a_server_that_accepts_no_connection(monkeypatch: pytest.MonkeyPatch):
-    """It is told from one that takes its time to answer: nothing was sent."""
-
-    async def connect_tcp(*args: object, **options: object) -> SocketStream:
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    monkeypatch.setattr(anyio, "connect_tcp", connect_tcp)
-    with pytest.raises(TransientError, match=r"more than 0\.01 s") as caught:
-        await post(DirectTransport("http://localhost/v1", 0.02))
-    assert caught.value.kind == "connect"
 
 
 # -- what is used again
@@ -424,131 +358,30 @@ async def test_a_cancelled_request_closes_its_connection_and_no_other():
         assert server.n_connections == 2
 
 
-# -- any way of arriving
-
-
-class Pieces:
-    """A stream that hands out an answer in pieces, and then ends."""
-
-    def __init__(self, pieces: list[bytes]) -> None:
-        self._pieces = [piece for piece in pieces if piece]
-
-    def extra(self, attribute: object) -> None:
-        return None
-
-    async def send(self, data: bytes) -> None:
-        pass
-
-    async def receive(self) -> bytes:
-        if not self._pieces:
-            raise anyio.EndOfStream
-        return self._pieces.pop(0)
-
-
-class Deaf(Pieces):
-    """It has answered, and hung up, before it was sent everything."""
-
-    async def send(self, data: bytes) -> None:
-        raise anyio.BrokenResourceError
-
-
-def read(stream: Pieces) -> Reply | TransientError:
-    async def exchange() -> Reply:
-        line = transport_module.Connection(stream, "http://x")  # type: ignore[arg-type] # a double
-        return await line.exchange(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-
-    try:
-        return anyio.run(exchange)
-    except TransientError as exc:
-        return exc
-
-
-def test_a_server_that_refuses_before_it_has_heard_all_is_heard():
-    """A request too large for it, for one; without a word it has dropped the request."""
-    assert read(Deaf([answer(b"large", 413)])) == (413, {"content-length": "5"}, b"large")
-    assert getattr(read(Deaf([])), "kind", None) == "dropped"
-
-
-WHOLE = CHUNKED + b"4\r\nfour\r\n5\r\n, ten\r\n0\r\n\r\n"
-
-
-@given(cuts=st.lists(st.integers(0, len(WHOLE)), max_size=8), end=st.integers(0, len(WHOLE)))
-def test_an_answer_is_whole_or_broken_wherever_it_is_cut(cuts: list[int], end: int):
-    """However it arrives it is the same answer; what is missing makes it none at all."""
-    edges = [0, *sorted(min(cut, end) for cut in cuts), end]
-    pieces = [WHOLE[a:b] for a, b in itertools.pairwise(edges)]
-    got = read(Pieces(pieces))
-    if end == len(WHOLE):
-        assert got == (200, {"transfer-encoding": "chunked"}, b"four, ten")
-    else:
-        assert isinstance(got, TransientError)
-        assert got.kind == ("body" if end >= len(CHUNKED) else "dropped")
-
-
-@given(st.binary(max_size=200))
-def test_nothing_that_a_server_sends_is_more_than_an_error(noise: bytes):
-    """Noise instead of an answer, and in an answer's body."""
-    for data in (noise, CHUNKED + noise, b"HTTP/1.1 200 OK\r\n" + noise):
-        assert isinstance(read(Pieces([data])), Reply | TransientError)
-
-
 # -- TLS
 
 
-class Certificate:
-    """A self-made one for an address, and a client context that trusts it."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
-        options = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test"
-        made = ["-addext", f"subjectAltName={name}", "-keyout", str(key), "-out", str(certificate)]
-        subprocess.run(
-            ["openssl", "req", "-x509", *options.split(), *made], check=True, capture_output=True
-        )
-        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.server.load_cert_chain(certificate, key)
-        self.client = ssl.create_default_context(cafile=certificate)
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certificate]:
-    if which("openssl") is None:
-        pytest.skip("openssl makes the certificates")
-    folder = tmp_path_factory.mktemp("certificates")
-    return {name: Certificate(folder, name) for name in ("IP:127.0.0.1", "DNS:example.org")}
-
-
-def trust(context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport_module, "tls_context", lambda: context)
-
-
-@pytest.mark.parametrize("trusted", [None, "DNS:example.org"], ids=["untrusted", "another name"])
+@pytest.mark.parametrize("name", ["IP:127.0.0.1", "DNS:example.org"], ids=["untrusted", "named"])
+@pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificate")
 async def test_an_untrusted_certificate_stops_the_run(
-    trusted: str | None, certificates: dict[str, Certificate], monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Nothing is sent, and waiting would not help."""
-    if trusted:
-        trust(certificates[trusted].client, monkeypatch)
-    async with serving(always(answer()), certificates["IP:127.0.0.1"].server) as server:
-        async with connected(server) as direct:
-            with pytest.raises(ConfigError, match=r"not trusted.*SSL_CERT_FILE"):
-                await post(direct)
-        assert server.heads == []
-
-
-async def test_a_certificate_that_goes_bad_in_the_night_is_waited_for(
-    certificates: dict[str, Certificate], monkeypatch: pytest.MonkeyPatch
-):
-    """A server that was trusted is one; its certificate will be renewed."""
-    ours = certificates["IP:127.0.0.1"]
-    trust(ours.client, monkeypatch)
-    monkeypatch.setattr(transport_module, "IDLE_S", -1.0)
-    async with serving(always(answer(b"a")), ours.server) as server, connected(server) as direct:
-        assert (await post(direct)).body == b"a"
-        trust(certificates["DNS:example.org"].client, monkeypatch)
-        with pytest.raises(TransientError, match="not trusted any more") as caught:
+    """Nothing is sent, and waiting would not help: self-made, or trusted but for another name."""
+    key, certificate = tmp_path / "key", tmp_path / "pem"
+    options = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test"
+    made = ["-addext", f"subjectAltName={name}", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(
+        ["openssl", "req", "-x509", *options.split(), *made], check=True, capture_output=True
+    )
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    if name.startswith("DNS"):
+        trusting = ssl.create_default_context(cafile=certificate)
+        monkeypatch.setattr(transport_module, "tls_context", lambda: trusting)
+    async with serving(always(answer()), tls) as server, connected(server) as direct:
+        with pytest.raises(ConfigError, match=r"not trusted.*SSL_CERT_FILE"):
             await post(direct)
-        assert caught.value.kind == "connect"
+        assert server.heads == []
 
 
 # -- proxies and doubles

@@ -39,14 +39,6 @@ def test_a_limit_is_found(
     assert client.refused_share <= 0.02
 
 
-@pytest.mark.parametrize(("latency_s", "concurrency"), [(0.05, 128), (2, 4000)])
-def test_a_high_limit_is_found(latency_s: float, concurrency: int):
-    server = SimulatedServer(rpm=60_000, latency_s=latency_s, retry_after="none")
-    client = simulate(server, until=40, concurrency=concurrency)
-    assert server.rate(30, 40) >= 900
-    assert client.refused_share <= 0.02
-
-
 @pytest.mark.parametrize("latency_s", [0.05, 2])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_limit_of_tokens_is_found(latency_s: float, seed: int):
@@ -79,15 +71,6 @@ def test_a_limit_that_changes_is_found_again(
     assert server.rate(120 + settles_s, 240 + settles_s) >= 0.9 * rpm * factor / 60
     n_sent = sum(t > 120 for t, _ in client.sent)
     assert sum(t > 120 for t in server.refused) <= refused_share * n_sent
-
-
-@pytest.mark.parametrize(("rpm", "latency_s", "share"), [(3000, 2, 0.8), (1500, 4, 0.75)])
-def test_slow_answers_use_most_of_the_first_half_minute(rpm: int, latency_s: int, share: float):
-    """... and the first of them does not let all requests out at once, only to be refused."""
-    server = SimulatedServer(rpm=rpm, latency_s=latency_s, seed=1)
-    client = simulate(server, until=60)
-    assert sum(t < 30 for t in client.done) >= share * rpm / 2
-    assert client.refused_share <= 0.03
 
 
 @pytest.mark.parametrize("concurrency", [32, 128])

@@ -163,6 +163,8 @@ async def test_a_batch_that_the_server_does_not_know_is_explained(
         (error(401), AuthenticationError, None),
         (error(429), RateLimitError, "rate_limit"),
         (error(500), TransientError, "status"),
+        ((502, "<html>"), TransientError, "status"),
+        ((200, None), TransientError, "body"),
         ("request_timeout", TransientError, "timeout"),
         ("batch_expired", TransientError, "status"),
         ({"choices": []}, TransientError, "body"),
@@ -270,47 +272,3 @@ async def test_a_queue_that_stays_full_ends_the_patience(server: BatchServer, ma
     assert "Enqueued token limit" in str(outcome)
     assert machine.clock.elapsed < 2000
     assert not list(JobJournal(machine.state).names())
-
-
-async def test_a_batch_refused_for_the_servers_own_trouble_is_sent_again(
-    server: BatchServer, machine: Machine
-):
-    server.judge = lambda items: [{"code": "server_error", "message": "try again"}]
-    (outcome,) = await ask(machine.provider(), [question("a")])
-    assert isinstance(outcome, TransientError)
-    assert server.sizes == [1, 1, 1]
-
-
-async def test_a_batch_refused_as_a_whole_for_how_it_asks_is_asked_otherwise(
-    server: BatchServer, machine: Machine
-):
-    """As where each of its lines is refused for that."""
-    said = {"code": "unsupported_parameter", "message": "Unsupported: max_tokens"}
-    server.judge = lambda items: [said] if "max_tokens" in items[0]["body"] else []
-    assert texts(await ask(machine.provider(), [question("a")])) == ["re a"]
-    assert server.sizes == [1, 1]
-    assert "max_completion_tokens" in server.bodies(1)[0]
-
-
-async def test_a_queue_that_is_full_before_a_batch_is_created_is_waited_for(
-    server: BatchServer, machine: Machine
-):
-    """Some servers say so at once: a smaller batch is tried."""
-    message = "Enqueued token limit reached for m"
-    server.faults["create"] = [httpx2.Response(400, json={"error": {"message": message}})]
-    provider = machine.provider()
-    assert texts(await ask(provider, [question("a"), question("b")])) == ["re a", "re b"]
-    assert server.sizes == [1, 1]
-    assert set(server.paid.values()) == {1}
-
-
-async def test_a_stop_reaches_the_requests_that_wait_for_room(
-    server: BatchServer, machine: Machine
-):
-    """They are in no batch, and will be in none."""
-    server.n_looks = 4
-    server.line = lambda body, n: error(429, code="insufficient_quota")
-    enqueued(4, server)
-    outcomes = await ask(machine.provider(max_requests=4), [question(str(i)) for i in range(12)])
-    assert {type(outcome) for outcome in outcomes} == {QuotaError}
-    assert sum(server.asked.values()) == 4

@@ -43,18 +43,6 @@ def note(journal: JobJournal, n_lines: int = 3, batch_id: str | None = "batch_1"
     return journal.note(prepare(journal, n_lines), "created", batch_id)
 
 
-def files(journal: JobJournal) -> set[str]:
-    return {path.name for path in journal.folder.iterdir()} - {"lock"}
-
-
-def test_a_job_that_is_removed_is_gone(journal: JobJournal):
-    name = note(journal).uuid
-    journal.remove(name)
-    journal.remove(name)
-    assert (journal.names(), journal.read(name), journal.keys(name)) == ([], None, [])
-    assert files(journal) == set()
-
-
 @pytest.mark.parametrize("damage", ["{", "[]", '{"v": 2}', "odd status"])
 def test_a_damaged_record_may_stand_for_a_created_job(journal: JobJournal, damage: str):
     """So the server is asked."""
@@ -81,12 +69,6 @@ def test_folders_are_private_and_one_a_server(journal: JobJournal, tmp_path: Pat
     one, two = (journal_folder(tmp_path, f"https://{name}/v1") for name in ("a", "b"))
     assert one != two
     assert one.parent == two.parent == tmp_path / "batches"
-
-
-def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="file"):
-        JobJournal(tmp_path / "file" / "batches").lock()
 
 
 def test_a_user_who_asks_online_is_told_of_jobs_under_way(journal: JobJournal):

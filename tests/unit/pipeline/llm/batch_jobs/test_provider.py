@@ -43,6 +43,13 @@ async def test_a_batch_keeps_the_servers_limits(
     assert all(len(content) <= limits.get("max_bytes", 9999) for content in inputs)
 
 
+async def test_a_request_is_one_line_for_every_program(server: BatchServer, machine: Machine):
+    text = "a\r\n\u2028\u2029\x85\x0b\x0c\x1cb"
+    assert texts(await ask(machine.provider(), [question(text)])) == [f"re {text}"]
+    inputs = [content for about, content in server.files.values() if "claim" in about["filename"]]
+    assert [len(content.decode().splitlines()) for content in inputs] == [1]
+
+
 async def test_a_request_larger_than_a_batch_fails_alone(machine: Machine):
     requests = [question("x" * 900), question("b")]
     big, small = await ask(machine.provider(max_bytes=800), requests)

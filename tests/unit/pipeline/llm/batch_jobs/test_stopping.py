@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
-import httpx2
 import pytest
 
 from claimscore.cache.key import request_key
-from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
 from claimscore.types import Completion
 from tests.support.batch_server import (
     BatchServer,
@@ -82,18 +78,6 @@ async def test_the_tasks_that_are_left_get_their_answers(
     assert server.sizes == [4]
 
 
-async def test_recovery_keeps_quiet_where_the_server_is_not_there(
-    server: BatchServer, machine: Machine
-):
-    """A run whose answers are all in the cache needs no server."""
-    await stopped_while_waiting(server, machine)
-    server.faults["look"] = [httpx2.ConnectError("down")]
-    provider = await machine.recovered()
-    assert provider.under_way() == ("", 0.0)
-    assert texts(await ask(provider, [A])) == ["re a"]
-    assert server.sizes == [1]
-
-
 @pytest.mark.parametrize("failing", [False, True], ids=["answered", "failed once"])
 async def test_two_processes_send_a_request_once(
     failing: bool, server: BatchServer, machine: Machine
@@ -116,37 +100,3 @@ async def test_what_another_process_has_bought_is_not_sent(server: BatchServer, 
     machine.cache[request_key(A)] = Completion("from elsewhere", "m")
     assert texts(await ask(provider, [A, B])) == ["from elsewhere", "re b"]
     assert server.sizes == [1]
-
-
-async def test_sending_is_left_to_the_process_that_does_it(server: BatchServer, machine: Machine):
-    lock = JobJournal(machine.state).lock()
-    assert lock is not None
-    provider = await machine.recovered()
-    outcomes: list[Any] = []
-
-    async def run() -> None:
-        outcomes.extend(await ask(provider, [A]))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        while len(machine.clock.slept) < 20:
-            await anyio.sleep(0)
-        assert server.calls == []
-        lock.release()
-    assert texts(outcomes) == ["re a"]
-    assert server.sizes == [1]
-
-
-async def test_a_batch_that_another_process_has_collected_is_forgotten(
-    server: BatchServer, machine: Machine
-):
-    """Nothing of it is under way here any more."""
-    server.n_looks = 10**9
-    await stopped_while_waiting(server, machine)
-    second = await machine.recovered()
-    assert second.notice() is not None
-    server.finish()
-    await machine.recovered()
-    assert texts(await ask(second, [A])) == ["re a"]
-    assert second.notice() is None
-    assert set(server.paid.values()) == {1}

@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -426,49 +425,3 @@ def test_totals_add_up(ops: list[tuple[str, int]]) -> None:
         assert stored == world.spending.totals
         assert stored.requests == world.sent
         assert round((stored.usd or 0.0) * PICO) == world.billed
-
-
-async def a_while() -> None:
-    """Until everybody has done what there was to do."""
-    for _ in range(4):
-        await checkpoint()
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 900), st.booleans()), min_size=1, max_size=12),
-    st.lists(st.integers(0, 11), max_size=40),
-)
-def test_waiters_are_served_in_order(askers: list[tuple[int, bool]], ends: list[int]) -> None:
-    """Whoever is cancelled and whatever ends when: the others get room in the order in which
-    they came, all of them as long as each fits alone, and in the end nothing is held."""
-
-    async def play() -> None:
-        spending = Budget(price=PRICE, max_cost=most(request("x" * 900)) / 1000)
-        got: list[tuple[int, Reservation]] = []
-        order: list[int] = []
-        scopes = [anyio.CancelScope() for _ in askers]
-
-        async def ask(index: int, size: int) -> None:
-            with scopes[index]:
-                got.append((index, await spending.reserve(request("x" * size))))
-                order.append(index)
-
-        async with anyio.create_task_group() as tasks:
-            for index, (size, _) in enumerate(askers):
-                tasks.start_soon(ask, index, size)
-                await a_while()
-            for pick in ends:
-                if got:
-                    spending.release(got.pop(pick % len(got))[1])
-                elif pick < len(askers) and askers[pick][1]:
-                    scopes[pick].cancel()
-                await a_while()
-            while got:
-                spending.release(got.pop()[1])
-                await a_while()
-        cancelled = {i for i, scope in enumerate(scopes) if scope.cancelled_caught}
-        assert order == [i for i in range(len(askers)) if i not in cancelled]
-        assert spending.totals.requests == len(order)
-        spending.release(taken(spending.try_reserve(request("x" * 900))))
-
-    anyio.run(play)

@@ -10,35 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claimscore.pipeline.llm.ratelimit.declared import HeaderLimit, read_header
-from claimscore.types import LimitState
 from tests.support.limiter_simulation import SimulatedServer, simulate
 
 # -- what headers declare
-
-
-@pytest.mark.parametrize(
-    ("state", "told"),
-    [
-        pytest.param(LimitState(), None, id="nothing"),
-        pytest.param(LimitState(None, 5, 1), None, id="no limit"),
-        pytest.param(LimitState(0, 0, 1), None, id="a limit of nothing"),
-        pytest.param(LimitState(3000), HeaderLimit(3000, None, 0), id="only the limit"),
-        pytest.param(LimitState(3000, 2990, 0.2), HeaderLimit(3000, 2990, 3000), id="a minute"),
-        pytest.param(LimitState(3000, 49, 0.02), HeaderLimit(3000, 49, 50), id="a second"),
-        pytest.param(LimitState(3000, 10, 59.8), HeaderLimit(3000, 10, 3000), id="nearly empty"),
-        pytest.param(LimitState(3000, 100, None), HeaderLimit(3000, 100, 100), id="no reset"),
-        pytest.param(LimitState(3000, 5000, 1), HeaderLimit(3000, 3000, 3000), id="too much left"),
-        pytest.param(LimitState(200, 190, 4320), HeaderLimit(10 * 60 / 4320, 190, 200), id="a day"),
-    ],
-)
-def test_headers_are_read_as_a_bucket(state: LimitState, told: HeaderLimit | None):
-    found = read_header(state)
-    assert (found is None) == (told is None)
-    if found is not None and told is not None:
-        assert found.per_minute == pytest.approx(told.per_minute)
-        assert found.remaining == told.remaining
-        assert found.depth == pytest.approx(told.depth)
 
 
 @given(
@@ -122,11 +96,3 @@ def test_tokens_told_by_headers_are_used(headers, depth_s: float, concurrency: i
     total = sum(tokens for _, tokens in client.sent[: 1500 + client.n_refused])
     two_round_trips_s = 2 * 2.1  # the first is for eight requests, whose headers tell the limit
     assert client.done[-1] <= max(total / 5000 - depth_s, 0) / 0.95 + two_round_trips_s
-
-
-def test_a_server_that_refuses_in_spite_of_its_headers_is_paced():
-    server = SimulatedServer(rpm=3000, depth_s=60, headers="at admission", slice_s=1)
-    client = simulate(server, until=60)
-    assert server.rate(5, 60) >= 0.95 * 50
-    assert sum(t > 5 for t in server.refused) <= 5
-    assert client.limiter.state().source == "headers"
