@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from claimscore.pipeline.encoders import embedded
 from scripts.judge import calibration, training
 from scripts.judge import pairs as made
-from scripts.judge.changes import negate
-from scripts.judge.edits import Edit, entity_edits, negation_edits, number_edits
 from scripts.judge.examples import LABEL2ID, read_pairs
 from scripts.judge.train import phases
 from scripts.judge.training import Phase, evaluate, train
@@ -123,54 +120,6 @@ def test_calibration_by_hand() -> None:
     rows = [[0.9, 0.1]] * 4
     assert calibration.best_temperature(rows, [0, 0, 0, 1]) == pytest.approx(2, abs=1e-4)
     assert calibration.best_temperature(rows, [0, 0, 0, 0]) is None
-
-
-SOURCE = (
-    "Angela Merkel met Emmanuel Macron in Paris on Monday, 3 May 2010. The Bank of England said "
-    "that 250 people were there. They had been waiting for two hours in June."
-)
-
-
-@pytest.mark.parametrize(
-    ("edits", "text", "expected"),
-    [
-        pytest.param(
-            entity_edits,
-            "Then Angela Merkel came.",
-            ["Then Emmanuel Macron came.", "Then Paris came.", "Then Bank of England came."],
-            id="not for a name that shares a word",
-        ),
-        pytest.param(
-            number_edits,
-            "There were 300 in 2010.",
-            ["There were 3 in 2010.", "There were 250 in 2010."],
-            id="a count for a count, never for a year",
-        ),
-        pytest.param(number_edits, "On Friday.", ["On Monday."], id="a day for a day"),
-        pytest.param(number_edits, "At 12:15 it was.", [], id="no part of a time of day"),
-        pytest.param(negation_edits, "He is here.", ["He is not here."], id="negated"),
-        pytest.param(negation_edits, "He won’t come.", ["He will come."], id="affirmed"),
-    ],
-)
-def test_edits_by_hand(
-    edits: Callable[[str, str], list[Edit]], text: str, expected: list[str]
-) -> None:
-    assert [edit.apply(text) for edit in edits(text, SOURCE)] == expected
-
-
-@needs_backbone
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("They have won.", "They have not won."),
-        ("He won the Silver Bow.", "He did not win the Silver Bow."),
-        ("The baker sells 3 loaves.", "The baker does not sell 3 loaves."),
-        ("He stopped the car.", "He did not stop the car."),
-        ("She doesn't like it.", "She does like it."),
-    ],
-)
-def test_negation_at_the_main_verb(text: str, expected: str) -> None:
-    assert negate(text) == expected
 
 
 # The pairs about claims

@@ -64,7 +64,6 @@ class Tei:
         self.slow_s = 0.0
         self.asked: list[tuple[str, Any]] = []
         self.authorizations: set[str | None] = set()
-        self.at_once = self.most_at_once = 0
         self.address = ""
         self._lock = threading.Lock()
 
@@ -180,15 +179,7 @@ def serving(tei: Tei, port: int = 0) -> Iterator[Tei]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            with tei._lock:
-                tei.at_once += 1
-                tei.most_at_once = max(tei.most_at_once, tei.at_once)
-            try:
-                status, answer = self._answered(body)
-            finally:
-                with tei._lock:
-                    tei.at_once -= 1
-            self._reply(status, answer)
+            self._reply(*self._answered(body))
 
         def _answered(self, body: Any) -> tuple[int, Any]:
             given = self.headers["authorization"]

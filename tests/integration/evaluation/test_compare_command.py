@@ -1,19 +1,13 @@
-"""`claimscore compare`: what is printed and written, the exit codes, and real runs."""
+"""`claimscore compare`: what is printed, and the exit codes."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import polars as pl
 import pytest
 
-from claimscore.cli import main
 from tests.support.command_line import Command
 from tests.support.compared_runs import write_run
-from tests.support.tiny_models import save_tiny_nli
-
-EXAMPLES = Path(__file__).parents[3] / "examples" / "hotels.jsonl"
 
 
 @pytest.fixture
@@ -63,31 +57,3 @@ def test_wrong_use_is_one_line_and_exit_2(
     assert message in error
     assert "Traceback" not in error
     assert not Path("x.csv").exists()
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The bundled example, scored with claims by two NLI models."""
-    folder = tmp_path_factory.mktemp("real")
-    models = [save_tiny_nli(folder / f"nli{seed}", seed=seed) for seed in (0, 1)]
-    lines = EXAMPLES.read_text(encoding="utf-8").splitlines()[:4]
-    records = folder / "records.jsonl"
-    records.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    runs = {"claims": models[0], "other nli": models[1]}
-    for name, model in runs.items():
-        arguments = ["--metrics", "caspr", "--nli", model, "--device", "cpu"]
-        out = ["run", records, "--out", folder / name, "--quiet", *arguments]
-        assert main([*map(str, out)]) == 0
-    return {name: folder / name for name in runs}
-
-
-def test_two_nli_models_over_the_same_claims(cli: Command, real: dict[str, Path]):
-    _, printed, _ = cli("compare", real["claims"], real["other nli"], "--json")
-    (run,) = json.loads(printed)["runs"]
-    assert run["shared"] == 4
-    for side in run["claims"]:
-        assert side["same"] > 0 == side["reworded"] == side["gone"] == side["new"]
-    assert any(row["name"].startswith("nli.") for row in run["settings"])
-    scores = [pl.read_parquet(real[name] / "scores.parquet") for name in ("claims", "other nli")]
-    means = [frame["value"].mean() for frame in scores]
-    assert run["differences"][0]["difference"] == pytest.approx(means[1] - means[0])

@@ -53,6 +53,9 @@ def test_rows_in_order_each_item_asked_once(embeds: bool) -> None:
         assert_right(ask(items, on_batch=done.append), items)
         asked = [item for _, body in server.asked[before:] for item in body["inputs"]]
         assert sorted(asked) == sorted(TEXTS if embeds else map(list, set(PAIRS)))
+        body = server.asked[-1][1]
+        assert (body["truncate"], body.get("raw_scores", False)) == (True, False)
+        assert embeds or "raw_scores" in body, "probabilities, whatever the server's default is"
         assert done == sorted(done)
         assert done[-1] == len(items)
         assert len(ask([])) == 0

@@ -227,33 +227,21 @@ def test_a_sample_of_a_large_input_comes_near_the_whole(
     assert "counted on" not in "\n".join(exact.assumptions)
 
 
-class TestHours:
-    """Hours at the limits; where none is known, no number."""
-
-    def hours(self, *urls: str, **llm: Any) -> tuple[float | None, str]:
-        given = {"base_url": urls or NOWHERE, **llm}
-        estimate = estimate_run(run_config(EXAMPLES, llm=given))
+def test_hours_at_the_limits() -> None:
+    """The narrowest decides, and each server has it; where none is known, no number."""
+    total = estimate_run(run_config(EXAMPLES)).total
+    tokens = total.prompt_tokens.expected + total.completion_tokens.expected
+    two = (f"{NOWHERE}/a", f"{NOWHERE}/b")
+    for llm, hours, reason in (
+        ({"rpm": 6.0, "tpm": 1e9}, 48 / 6 / 60, "6 requests a minute"),
+        ({"rpm": 6000.0, "tpm": 1e4}, tokens / 1e4 / 60, "10,000 tokens a minute"),
+        ({"rpm": 6.0, "base_url": two}, 48 / 12 / 60, "6 requests a minute of each of 2 servers"),
+        ({}, None, "no limit of the server is known"),
+    ):
+        estimate = estimate_run(run_config(EXAMPLES, llm=llm))
         assert estimate.requests == 48
-        return estimate.hours, estimate.assumptions[-1]
-
-    def test_the_narrowest_limit_decides(self) -> None:
-        total = estimate_run(run_config(EXAMPLES)).total
-        tokens = total.prompt_tokens.expected + total.completion_tokens.expected
-        hours, reason = self.hours(rpm=6.0, tpm=1e9)
-        assert hours == pytest.approx(48 / 6 / 60)
-        assert "6 requests a minute" in reason
-        hours, reason = self.hours(rpm=6000.0, tpm=10_000.0)
-        assert hours == pytest.approx(tokens / 10_000 / 60)
-        assert "10,000 tokens a minute" in reason
-
-    def test_each_server_has_the_limit(self) -> None:
-        slow, fast = f"{NOWHERE}/a", f"{NOWHERE}/b"
-        hours, reason = self.hours(slow)
-        assert hours is None
-        assert "no limit of the server is known" in reason
-        hours, reason = self.hours(slow, fast, rpm=6.0)
-        assert hours == pytest.approx(48 / 12 / 60)
-        assert "6 requests a minute of each of 2 servers" in reason
+        assert estimate.hours == (None if hours is None else pytest.approx(hours))
+        assert reason in estimate.assumptions[-1]
 
 
 def test_without_rules_or_answers_the_length_is_a_quarter_of_the_most() -> None:

@@ -9,13 +9,10 @@ import polars as pl
 import pytest
 
 from claimscore.config import EncoderConfig, RunConfig
-from claimscore.metrics import load_metric
-from claimscore.metrics.base import ChunkTables
 from claimscore.metrics.linguistic_semantic import code_linguistic, combined
 from claimscore.pipeline.encoders.ls_model import load
 from claimscore.pipeline.run import run, score
 from tests.support.ls_models import tiny_checkpoint
-from tests.support.pass_doubles import FakeModel, run_pass
 
 RECORDS = [
     {"id": "x", "source": "The hotel was clean and quiet. The pool was warm.", "summary": "clean"},
@@ -60,16 +57,3 @@ def test_a_run_from_records_to_scores(tmp_path: Path) -> None:
     components = json.loads(found["y", "ls-score"]["components"])
     assert components["n_sources"] == 2
     assert set(scores["metric"]) == {"ls-score", "ls-score:variant=code"}
-
-
-def test_the_metric_reads_only_its_own_measures() -> None:
-    records = pl.DataFrame([{"id": "r0", "source": "four", "summary": "abc"}])
-    result = run_pass("ls", FakeModel(), records, over=("source", "summary"))
-    other = result.rows["text_scores"].with_columns(measure=pl.lit("other"), value=pl.lit(99.0))
-    frames = {
-        "records": records,
-        "text_scores": pl.concat([other, result.rows["text_scores"]]),
-        "failures": result.failures,
-    }
-    (found,) = load_metric("ls-score").score(ChunkTables(frames.__getitem__))
-    assert found.value == pytest.approx(0.4 - 0.03)
