@@ -109,12 +109,3 @@ def test_a_failure_on_the_other_side_does_not_concern_precision():
     failures = [failure("answers", "source"), failure("questions", "source"), failure("nli", "a")]
     (score,) = scores("qa:value=precision", BOTH, failures=failures)
     assert score.value == pytest.approx(1 / 3)
-
-
-@given(st.lists(st.tuples(answers, st.none() | answers), min_size=1, max_size=5))
-def test_precision_is_in_its_range_and_duplicates_count_each_time(pairs):
-    """A question asked twice weighs twice."""
-    (once,) = scores("qa:value=precision", rows("summary", *pairs))
-    (twice,) = scores("qa:value=precision", rows("summary", *pairs, *pairs))
-    assert 0 <= once.value <= 1
-    assert twice.value == pytest.approx(once.value)

@@ -68,21 +68,6 @@ CASES: dict[str, tuple[str, Rows, Rows]] = {
             }
         ],
     ),
-    "summeval, a line an article": (
-        "summeval",
-        [
-            {
-                **{"id": "dm-1", "document": "D.", "references": ["R."]},
-                "systems": {"M0": {"summary": "S.", "expert_mean": {"co": 2.0}}},
-            }
-        ],
-        [
-            {
-                **{"id": "dm-1-M0", "case": "dm-1", "system": "M0", "source": "D."},
-                **{"references": ["R."], "summary": "S.", "ratings": {"co": 2.0}},
-            }
-        ],
-    ),
     "summac": (
         "summac",
         [
@@ -153,25 +138,10 @@ CASES: dict[str, tuple[str, Rows, Rows]] = {
             {"id": "Ann-1", "case": "Ann", "summary": "Hm.", "claims": []},
         ],
     ),
-    "factscore, a row a sentence": (
-        "factscore",
-        [
-            {
-                **{"generator": "G", "topic": "Ann", "sentence_index": 4},
-                **{"sentence": "Ann sings.", "facts": ["She sings."]},
-            }
-        ],
-        [{"id": "G-Ann-4", "case": "Ann", "summary": "Ann sings.", "claims": ["She sings."]}],
-    ),
     "factcheck-gpt": (
         "factcheck-gpt",
         [{"sentences": {"sentence1": {"text": "Bo ran.", "claims": ["Bo ran."]}}}],
         [{"id": "0-0", "case": "0", "summary": "Bo ran.", "claims": ["Bo ran."]}],
-    ),
-    "factcheck-gpt, a row a sentence": (
-        "factcheck-gpt",
-        [{"response_id": 5, "sentence_index": 2, "sentence": "Bo ran.", "claims": []}],
-        [{"id": "5-2", "case": "5", "summary": "Bo ran.", "claims": []}],
     ),
 }
 

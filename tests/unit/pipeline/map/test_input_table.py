@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import InputError
-from claimscore.pipeline.map.input_table import find_source, regrouped
+from claimscore.pipeline.map.input_table import find_source
 
 
 def read(path: Path, size: int = 1000) -> pl.DataFrame:
@@ -126,15 +126,3 @@ def test_the_digest_of_frames(tmp_path: Path) -> None:
         for frames in ((frame, parts, frame.clone()), others)
     )
     assert (len(alike), len(alike | different)) == (1, 6)
-
-
-@given(st.lists(st.integers(0, 5), max_size=8), st.integers(1, 7))
-def test_regrouped_rows_are_the_same(heights: list[int], size: int) -> None:
-    """All once, in order, in groups of exactly that size."""
-    rows = pl.DataFrame({"n": range(sum(heights))})
-    starts = [sum(heights[:place]) for place in range(len(heights))]
-    frames = [rows.slice(start, n) for start, n in zip(starts, heights, strict=True)]
-    groups = list(regrouped(frames, size))
-    assert [n for group in groups for n in group["n"]] == rows["n"].to_list()
-    assert [group.height for group in groups[:-1]] == [size] * max(0, len(groups) - 1)
-    assert not groups or 0 < groups[-1].height <= size

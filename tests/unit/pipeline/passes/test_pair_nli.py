@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.passes import pair_nli
 from tests.support.pass_doubles import claims, run_nli
 
@@ -57,27 +52,3 @@ def test_blocks_leave_no_trace(sizes: list[tuple[int, int]], at_once: int) -> No
     assert result.failures.is_empty()
     assert all(len(call) <= at_once for call in model.calls)
     assert [pair for call in model.calls for pair in call] == once.calls[0]
-
-
-class _Classifier:
-    """As little as a classifier can be: it keeps nothing of what it is asked."""
-
-    info = ModelInfo("stub", "r1", "float32")
-
-    def classify(self, pairs: Sequence[Any], *, on_batch: OnBatch) -> NDArray[np.float32]:
-        on_batch(len(pairs))
-        return np.zeros((len(pairs), 3), dtype=np.float32)
-
-
-def test_a_record_of_500_claims_a_side_among_others() -> None:
-    """Half a million pairs: the texts of all at once would be 48 MB, and their indices 24."""
-    sizes = [(500, 500), *[(3, 3)] * 10]
-    table = table_of(sizes)
-    tracemalloc.start()
-    try:
-        result, _ = run_nli(table, ids_of(sizes), _Classifier())
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert result.rows["nli"].height == 500_180
-    assert peak < 32 * 2**20
