@@ -63,11 +63,12 @@ def drawn(records: pl.DataFrame, limit: int | None) -> pl.DataFrame:
 
 
 def cell(row: dict[str, float | None], measure: str) -> str:
-    """A measure in percent with its 95 % interval; empty where there is none."""
+    """A measure in percent with its 95 % interval, where there is one; empty without a value."""
     value, low, high = (row[measure + end] for end in ("", "_low", "_high"))
-    if value is None or low is None or high is None:
+    if value is None:
         return ""
-    return f"{100 * value:.1f} [{100 * low:.1f}–{100 * high:.1f}]"
+    interval = "" if low is None or high is None else f" [{100 * low:.1f}–{100 * high:.1f}]"
+    return f"{100 * value:.1f}{interval}"
 
 
 def table(rows: pl.DataFrame, published: dict[str, dict[str, float]]) -> pl.DataFrame:
