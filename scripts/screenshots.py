@@ -31,7 +31,7 @@ SHOTS = {
     "report": ("hotels/report.html", "", "Scores", (1100, 1260)),
     "record": ("hotels/report.html", "#record-phone-mixed", "phone-mixed", (1000, 1090)),
     "facts": ("products/report.html", "#record-kettle-2", "kettle-2", (1000, 1250)),
-    "comparison": ("compare.html", "", "Verdict", (1000, 900)),
+    "comparison": ("compare.html", "", "Runs compared", (1000, 1000)),
 }
 COLUMNS = 88
 
