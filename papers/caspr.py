@@ -117,7 +117,7 @@ def column(scores: pl.DataFrame, metric: str) -> list[str]:
     cells.append("not defined")
     if rho is not None:
         low, high = correlation_interval("spearman", x, y, level="pooled")
-        cells[-1] = f"{rho:.2f} [{low:.2f}, {high:.2f}]"
+        cells[-1] = f"{rho:.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
     published = PUBLISHED.get(metric, ("",) * len(cells))
     cells = [f"{a} ({b})" if b else a for a, b in zip(cells, published, strict=True)]
     ranked = sorted((name for name in ORDER if name in means), key=means.__getitem__)
