@@ -1,4 +1,4 @@
-"""What a store refuses, in words for people, and never a secret."""
+"""What a store refuses, in words for people, and never a secret; whom it is asked as."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.storage import Storage, open_storage
 from tests.support.object_store import KEY, SECRET, aws_environment
+
+#: The key of Azurite's own account, which is public.
+AZURITE_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
 
 ASK: dict[str, Callable[[Storage], object]] = {
     "read": lambda folder: folder.read("x"),
@@ -23,9 +29,12 @@ ASK: dict[str, Callable[[Storage], object]] = {
 
 
 class _Refusing(http.server.BaseHTTPRequestHandler):
-    """Answers everything with the server's `answer`: a status and an S3 error code."""
+    """Answers everything with the server's `answer`: a status and an S3 error code. It remembers
+    what was `asked` by whom."""
 
     def _refuse(self) -> None:
+        who = self.headers.get("Authorization", "").partition(":")[0]
+        self.server.asked.append((self.path.partition("?")[0], who))  # type: ignore[attr-defined]
         status, code = self.server.answer  # type: ignore[attr-defined]
         body = f"<Error><Code>{code}</Code><Message>{SECRET}</Message></Error>".encode()
         self.send_response(status)
@@ -45,6 +54,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer
     """A store that refuses; few and quick retries."""
     monkeypatch.setattr("claimscore.storage.stores.RETRY", {"max_retries": 1})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        server.asked = []  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         for name, value in aws_environment(f"http://127.0.0.1:{server.server_port}").items():
             monkeypatch.setenv(name, value)
@@ -171,3 +181,32 @@ def test_a_store_that_worked_and_refuses_is_a_stop(
         error = _refusal(folder, how)
         assert type(error) is StoppedEarly
         assert message in str(error)
+
+
+@pytest.mark.parametrize("root", ["az://box", "abfss://box@devstoreaccount1.dfs.core.windows.net"])
+def test_an_azure_server_of_ones_own(
+    refusing: Any, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """obstore and polars ask the same server, as the same account, by the same variables."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "devstoreaccount1")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY)
+    monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+    endpoint = f"http://127.0.0.1:{refusing.server_port}/devstoreaccount1"
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", endpoint)
+    refusing.answer = (403, "")
+    folder = open_storage(f"{root}/run")
+    with pytest.raises(ConfigError, match="access is denied"):
+        folder.read("x.parquet")
+    with pytest.raises(PermissionError):
+        pl.scan_parquet(str(folder.address("x.parquet")), glob=False).collect()
+    who = "SharedKey devstoreaccount1"
+    assert len(refusing.asked) >= 2
+    assert set(refusing.asked) == {("/devstoreaccount1/box/run/x.parquet", who)}
+
+
+def test_a_connection_string_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"AccountName=a;AccountKey={AZURITE_KEY}")
+    with pytest.raises(ConfigError, match="CONNECTION_STRING is not read; set its parts") as error:
+        open_storage("az://box/run")
+    assert AZURITE_KEY not in str(error.value)

@@ -162,10 +162,8 @@ def test_a_step_that_is_not_known_is_refused(
         pytest.param("modules.json", "[]", "a pooling are expected", id="no modules"),
         pytest.param("modules.json", "3", "not a list", id="no list"),
         pytest.param("modules.json", '[{"path": "../.."}]', "outside of the model", id="above"),
-        pytest.param("modules.json", '[{"path": ".."}]', "outside of the model", id="just above"),
         pytest.param("modules.json", '[{"path": "/etc"}]', "outside of the model", id="absolute"),
         pytest.param("1_Pooling/config.json", None, "cannot be read", id="no pooling"),
-        pytest.param("1_Pooling/config.json", "[]", "not a JSON object", id="no object"),
         pytest.param("2_Dense/model.safetensors", None, "never read", id="pickled"),
         pytest.param("2_Dense/model.safetensors", "x", "cannot be read", id="no weights"),
         pytest.param(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -137,10 +136,8 @@ def test_an_outage_that_lasts_stops_the_run() -> None:
             model.classify(PAIRS)
         server.faults.clear()
         model = classifier(server, max_outage_s=0.3)
-    began = time.monotonic()
     with pytest.raises(OutageError, match=r"max-outage-s 0\.3.*cannot be reached"):
         model.classify(PAIRS)
-    assert time.monotonic() - began >= 0.3
 
 
 def test_another_model_at_the_address_is_noticed() -> None:
@@ -162,24 +159,21 @@ def test_another_model_at_the_address_is_noticed() -> None:
 
 def test_a_stop_while_nothing_is_answered() -> None:
     """By a server that works on and on, and one that is not there."""
+    looks: list[int] = []
 
-    def stops_soon() -> None:
-        began = time.monotonic()
-
-        def stop(done: int) -> None:
-            assert done == 0
-            if time.monotonic() - began > 0.3:
-                raise StoppedEarly("interrupted")
-
-        with pytest.raises(StoppedEarly):
-            model.classify(PAIRS, on_batch=stop)
-        assert time.monotonic() - began < 50
+    def stop(done: int) -> None:
+        looks.append(done)
+        if len(looks) % 3 == 0:
+            raise StoppedEarly("interrupted")
 
     with serving(Tei()) as server:
         model = classifier(server)
         server.slow_s = 60.0
-        stops_soon()
-    stops_soon()
+        with pytest.raises(StoppedEarly):
+            model.classify(PAIRS, on_batch=stop)
+    with pytest.raises(StoppedEarly):
+        model.classify(PAIRS, on_batch=stop)
+    assert looks == [0] * 6
 
 
 @pytest.mark.parametrize(

@@ -129,18 +129,12 @@ def test_single_texts_are_the_tokenizers_own(tokenizer: Any) -> None:
 # Texts are tokenised once, and one thread at a time is in a tokenizer
 
 
-def sentences(n: int) -> list[str]:
-    """Distinct texts of 1 to 90 words."""
-    rng, words = np.random.default_rng(0), LONG.split()[:10]
-    return [f"{' '.join(rng.choice(words, rng.integers(1, 90)))} {i}" for i in range(n)]
-
-
 def test_threads_share_a_tokenizer(tokenizer: Any) -> None:
     """Pairs, single texts and cuts at once: each gets what it gets alone.
 
     Without the lock, ids come back cut to another thread's limit or the tokenizer refuses.
     """
-    texts = sentences(60)
+    texts = [f"{LONG[: 9 * n]} {n}" for n in range(60)]
     pairs = distinct_pairs(list(zip(texts, reversed(texts), strict=True)))
 
     def whole() -> Any:

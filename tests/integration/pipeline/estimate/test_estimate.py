@@ -170,37 +170,35 @@ def test_finished_steps_of_a_run_directory_count_as_answered(tmp_path: Path, cli
     assert (refused.status, "made from other records" in refused.err) == (2, True)
 
 
-class TestWords:
-    """What people read; what is not known is said, and is not zero."""
-
-    @pytest.mark.parametrize(
-        ("options", "said"),
-        [
-            (
-                (*ALL_TASKS, "--llm", "openai:m", "--base-url", NOWHERE),
-                ["cost: unknown (name --input-price and --output-price)"],
-            ),
-            (
-                (*ALL_TASKS, "--llm", "openai:gpt-4o-mini"),
-                [
-                    "$0.15 and $0.6 a million tokens, genai-prices",
-                    "assumed: decompose: 4 bytes a token, answers by the length of their texts",
-                ],
-            ),
-            ((), ["cost: nothing"]),
-        ],
-        ids=["unknown", "known", "builtin"],
-    )
-    def test_the_cost(self, options: tuple[str, ...], said: list[str], cli: Command) -> None:
-        found = cli("estimate", EXAMPLES, *options)
-        assert found.status == 0
-        assert all(text in found.out for text in said)
-        if "unknown" in said[0]:
-            assert "$" not in found.out
-            shown = cli("estimate", EXAMPLES, *options, "--json").json()
-            assert shown["price"] is None
-            for part in (shown["total"], *shown["tasks"]):
-                assert part["usd"] is part["usd_range"] is part["usd_at_most"] is None
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            (*ALL_TASKS, "--llm", "openai:m", "--base-url", NOWHERE),
+            ["cost: unknown (name --input-price and --output-price)"],
+        ),
+        (
+            (*ALL_TASKS, "--llm", "openai:gpt-4o-mini"),
+            [
+                "$0.15 and $0.6 a million tokens, genai-prices",
+                "assumed: decompose: 4 bytes a token, answers by the length of their texts",
+            ],
+        ),
+        ((), ["cost: nothing"]),
+    ],
+    ids=["unknown", "known", "builtin"],
+)
+def test_the_cost(options: tuple[str, ...], said: list[str], cli: Command) -> None:
+    """What is not known is said, and is not zero."""
+    found = cli("estimate", EXAMPLES, *options)
+    assert found.status == 0
+    assert all(text in found.out for text in said)
+    if "unknown" in said[0]:
+        assert "$" not in found.out
+        shown = cli("estimate", EXAMPLES, *options, "--json").json()
+        assert shown["price"] is None
+        for part in (shown["total"], *shown["tasks"]):
+            assert part["usd"] is part["usd_range"] is part["usd_at_most"] is None
 
 
 def test_a_sample_of_a_large_input_comes_near_the_whole(

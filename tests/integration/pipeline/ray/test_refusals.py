@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from claimscore.config import EncoderConfig, RunConfig
-from claimscore.errors import ConfigError
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.pipeline import run as pipeline_run
 from claimscore.pipeline.ray import check_ray
 
 
@@ -44,6 +45,29 @@ def test_settings_that_no_cluster_can_keep_are_refused(
     pytest.importorskip("ray", reason="needs the extra `ray`")
     with pytest.raises(ConfigError, match=message):
         check_ray(dataclasses.replace(config, **changes))
+
+
+def test_scoring_goes_to_the_cluster_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where models are missing, and only then; each call as it is told."""
+    given: list[tuple[str | None, list[str]]] = []
+
+    def cluster(config: RunConfig, directory: Any, roles: list[str], tell: Any) -> Any:
+        given.append((config.address, roles))
+        raise StoppedEarly("at the cluster")
+
+    monkeypatch.setattr(pipeline_run, "ray_models", cluster)
+    monkeypatch.setattr(pipeline_run, "check_ray", lambda config: None)
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"summary_a": "Rooms are clean.", "summary_b": "Rooms are loud."}\n')
+    out = tmp_path / "run"
+    pipeline_run.run(RunConfig(str(records), out, ("ds",)))
+    call = RunConfig("", out, ("ds",), engine="ray", address="head:6379")
+    pipeline_run.score(call)
+    with pytest.raises(StoppedEarly, match="at the cluster"):
+        pipeline_run.score(dataclasses.replace(call, metrics=("caspr",)))
+    assert given == [("head:6379", ["nli"])]
 
 
 def test_an_address_goes_with_ray(tmp_path: Path) -> None:
