@@ -52,15 +52,6 @@ async def test_the_cap_reserves_a_longer_answer_before_it_is_sent(tmp_path: Path
             assert [body["max_tokens"] for body in server.bodies] == [256, 512]
 
 
-async def test_without_an_engine_they_take_turns() -> None:
-    with FakeServer(answer=text_answer("a")) as one, FakeServer(answer=text_answer("b")) as two:
-        provider = load_provider(config(one, two))
-        request = Engine(provider, None).request([Message("user", "x")])  # type: ignore[arg-type]
-        texts = [(await provider.complete(request)).text for _ in range(4)]
-        await provider.aclose()
-    assert sorted(texts) == ["a", "a", "b", "b"]
-
-
 async def test_one_dies_and_one_comes_back(tmp_path: Path) -> None:
     """No row is lost, and nothing is asked twice but what was in flight."""
     slots, n = 8, 240

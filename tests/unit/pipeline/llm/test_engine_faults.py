@@ -202,25 +202,6 @@ async def test_refused_connections_are_no_requests() -> None:
     assert (len(provider.asked), engine.stats.sent, spending.totals.requests) == (50, 20, 20)
 
 
-async def test_where_nothing_comes_in_time_people_hear_what_may_help() -> None:
-    told = []
-
-    async def answer(request: Request) -> Completion:
-        await lowlevel.checkpoint()
-        told.append(engine.observe().why)
-        if len(provider.asked) <= 20:
-            raise TransientError("no answer within 120 s", "timeout")
-        return completion(request.messages[0].content)
-
-    provider = FakeProvider(answer)
-    async with make(provider, max_concurrency=8) as engine:
-        outcomes = await engine.answer_all(ask(engine, *numbers(30)), text)
-    assert values(outcomes) == numbers(30)
-    hint = "a lower --max-concurrency or a longer --timeout-s may help"
-    assert any("asking one at a time" in why and hint in why for why in told)
-    assert any("answers time out, so" in why and hint in why for why in told[20:])
-
-
 async def test_a_budget_of_requests_is_kept_to_the_last_one() -> None:
     """Attempts that fail count too; what was answered is kept."""
     provider = FakeProvider(down_between(5, 7, TransientError("HTTP 500")))
@@ -325,20 +306,6 @@ async def test_stop_wakes_those_who_sleep_and_wait() -> None:
             tasks.start_soon(stopped, engine, "abcdef", errors)
             await settle()
             engine.stop()
-    assert errors == ["interrupted"]
-
-
-async def test_stop_ends_the_waiting_in_an_outage() -> None:
-    provider = FakeProvider(down_between(1, 10**9, TransientError("down", "connect")))
-    errors: list[str] = []
-    async with make(provider, max_concurrency=2) as engine, anyio.create_task_group() as tasks:
-        tasks.start_soon(stopped, engine, "abcdef", errors)
-        while not engine.observe().why:
-            await anyio.sleep(0)
-        assert "nothing has answered yet; is --base-url right?" in engine.observe().why
-        engine.stats.answered = 1
-        assert "no answers: down" in engine.observe().why
-        engine.stop()
     assert errors == ["interrupted"]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from claimscore.config import LLMConfig
-from claimscore.console.amounts import servers_text
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.providers.base import SeveralServers, load_provider
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
@@ -61,14 +60,3 @@ def test_a_key_goes_to_none_of_them_where_one_is_not_safe(monkeypatch: pytest.Mo
     with pytest.raises(ConfigError, match="http://gpu/v1: OPENAI_API_KEY would be sent"):
         load_provider(config(A, "http://gpu/v1"))
     load_provider(config(A, "http://gpu/v1", allow_http_key=True))
-
-
-def test_shares_are_told_once_there_are_any() -> None:
-    def server(address: str, answered: int, down_s: float = 0.0) -> dict[str, Any]:
-        return {"address": address, "answered": answered, "down_s": down_s}
-
-    assert servers_text([]) == servers_text([server(A, 0), server(B, 0)]) == ""
-    told = servers_text([server(A, 3), server(B, 1, 42.0)])
-    assert told == "servers 127.0.0.1:1 75 %, 127.0.0.1:2 25 % (down for 42 s)"
-    told = servers_text([server(A, 0, 5.0), server(f"{A}/x", 0)])
-    assert told == f"servers {A} (down for 5 s), {A}/x"

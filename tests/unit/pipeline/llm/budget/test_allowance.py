@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from claimscore.errors import BudgetError, StoppedEarly
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
-from claimscore.pipeline.llm.budget.ledger import Allowance, Ledger, Spent, parse_spent, read_spent
+from claimscore.pipeline.llm.budget.ledger import Allowance, Ledger, Spent, parse_spent
 from claimscore.types import Usage
 from tests.unit.pipeline.llm.budget.test_cap import PRICE, request
 
@@ -60,30 +58,3 @@ async def test_a_store_that_is_away_stops_the_run(tmp_path: Path) -> None:
             await budget.reserve(request())
     assert budget.totals.requests == 0
     ledger.close()
-
-
-@settings(max_examples=25)
-@given(
-    reserved=st.lists(st.one_of(st.none(), st.integers(0, 10**9)), max_size=12),
-    settled=st.sets(st.integers(1, 12)),
-)
-def test_the_short_form_says_the_same(
-    tmp_path_factory: pytest.TempPathFactory, reserved: list[int | None], settled: set[int]
-) -> None:
-    folder = tmp_path_factory.mktemp("ledger")
-    ledger = Ledger(folder / "long.jsonl")
-    for pico in reserved:
-        number = ledger.reserve(100, 10, pico)
-        if number in settled:
-            ledger.settle([number], Spent(1, 90, number, pico or 0))
-    short_form = ledger.short_form("here")
-    ledger.close()
-    assert short_form.count(b"\n") == 1
-    assert parse_spent(short_form, "x") == (read_spent(ledger.path), "here")
-    again = folder / "short.jsonl"
-    again.write_bytes(short_form)
-    ledger = Ledger(again)
-    assert ledger.earlier == read_spent(folder / "long.jsonl")
-    ledger.settle([ledger.reserve(5, 5, 7)], Spent(requests=1))
-    ledger.close()
-    assert read_spent(again).requests == len(reserved) + 1

@@ -256,20 +256,6 @@ def test_a_dialect_can_be_kept():
         assert Dialect.from_json(json.loads(json.dumps(dialect.to_json()))) == dialect
 
 
-@pytest.mark.parametrize(
-    ("kept", "expected"),
-    [
-        (None, FIRST),
-        ([1], FIRST),
-        ({"output_mode": "grammar", "limit_field": 7, "omitted": 7}, FIRST),
-        ({"omitted": ["top_p", ["x"], "messages"], "more": 1}, without("top_p")),
-    ],
-)
-def test_what_was_kept_badly_is_learnt_again(kept: object, expected: Dialect):
-    """A damaged file costs a complaint, not the run; and never leaves the messages out."""
-    assert Dialect.from_json(kept) == expected
-
-
 def test_what_utf8_cannot_carry_becomes_a_question_mark():
     """Everything else goes as it is."""
     request = Request("openai", "n", "m", (Message("user", "a\ud800b é 漢"),))
