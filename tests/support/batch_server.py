@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from anyio import lowlevel, to_thread
 
 from claimscore.cache.key import request_key
 from claimscore.errors import ClaimscoreError
@@ -27,9 +26,6 @@ from tests.fake_server.chat import Body
 LineFunction = Callable[[Body, int], Any]
 
 BASE_URL = "https://api.example/v1"
-
-#: Turns of the event loop in which everything that can go on has gone on.
-_TURNS = 40
 
 
 def fine(body: Body, n_asked: int) -> Body:
@@ -56,7 +52,6 @@ class BatchServer(Batches):
         super().__init__()
         self.line = line
         self.n_looks = n_looks
-        self.looks: dict[int, int] = {}  # for single batches, by their number
         self.n_looked: collections.Counter[str] = collections.Counter()
         self.paid: collections.Counter[str] = collections.Counter()
         self.asked: collections.Counter[str] = collections.Counter()
@@ -101,12 +96,11 @@ class BatchServer(Batches):
     def look(self, batch: Body) -> Body:
         name = batch["id"]
         self.n_looked[name] += 1
-        n_looks = self.looks.get(list(self.batches).index(name), self.n_looks)
-        if batch["status"] == "validating" and self.n_looked[name] >= min(2, n_looks):
+        if batch["status"] == "validating" and self.n_looked[name] >= min(2, self.n_looks):
             faults = self.judge(self.items(batch))
             batch["status"] = "failed" if faults else "in_progress"
             batch["errors"] = {"object": "list", "data": faults}
-        if self.n_looked[name] >= n_looks:
+        if self.n_looked[name] >= self.n_looks:
             self._execute(batch)
         return batch
 
@@ -131,48 +125,6 @@ class BatchServer(Batches):
         return {"custom_id": name, "response": response, "error": None}
 
 
-class OrderedClock:
-    """Time that passes when all tasks sleep; the earliest sleeper wakes first.
-
-    No task sleeps as long as a thread works or a task can go on, so a task that polls does not
-    make hours of the moment in which another one writes a file.
-    """
-
-    def __init__(self) -> None:
-        self.now = 1e6
-        self.began = self.now
-        self.slept: list[float] = []
-        self._deadlines: list[float] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    @property
-    def elapsed(self) -> float:
-        """How long ago it began."""
-        return self.now - self.began
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        deadline = self.now + seconds
-        self._deadlines.append(deadline)
-        try:
-            await self._settled()
-            while self.now < deadline:
-                if deadline <= min(self._deadlines):
-                    self.now = deadline
-                await self._settled()
-        finally:
-            self._deadlines.remove(deadline)
-
-    async def _settled(self) -> None:
-        limiter = to_thread.current_default_thread_limiter()
-        for _ in range(_TURNS):
-            await lowlevel.checkpoint()
-            while limiter.borrowed_tokens:
-                await anyio.sleep(0.0002)
-
-
 class KilledError(BaseException):
     """The machine was switched off."""
 
@@ -187,7 +139,7 @@ class Machine:
     def __init__(self, server: BatchServer, state: Path) -> None:
         self.server = server
         self.state = state
-        self.clock = OrderedClock()
+        self.slept: list[float] = []
         self.cache: dict[str, Completion] = {}
         self.kill_at: int | None = None
         self.steps: list[str] = []
@@ -225,11 +177,15 @@ class Machine:
             "base_url": BASE_URL,
             "state": self.state,
             "transport": httpx2.MockTransport(self._serve),
-            "clock": self.clock,
-            "now": self.clock,
-            "sleep": self.clock.sleep,
+            "clock": anyio.current_time,
+            "now": anyio.current_time,
+            "sleep": self._sleep,
         }
         return OpenAIBatchProvider("m", **{**settings, **options})
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await anyio.sleep(seconds)
 
     def keep(self, answers: Mapping[str, Completion]) -> None:
         self._step("before keep")

@@ -4,14 +4,18 @@
     def anyio_backend():
         return VIRTUAL_TIME
 
-For code without threads and sockets: a loop with nothing to wait for but those has come to an end.
+For code without sockets: a loop with nothing to wait for but those has come to an end. Work in
+threads is to be done at once: `monkeypatch.setattr(anyio.to_thread, "run_sync", at_once)`.
 """
 
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - its loop is what anyio runs here
 import selectors
+from collections.abc import Callable
 from typing import Any
+
+from anyio import lowlevel
 
 
 class _Skipping(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
@@ -36,6 +40,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._skipping.skipped_s
+
+    async def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+        """As `asyncio.to_thread` wants it."""
+        return await at_once(func, *args)
+
+
+async def at_once(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
+    """A function's result, without a thread; others have their turns before and after."""
+    await lowlevel.checkpoint()
+    result = function(*args)
+    await lowlevel.checkpoint()
+    return result
 
 
 VIRTUAL_TIME = ("asyncio", {"loop_factory": VirtualLoop})

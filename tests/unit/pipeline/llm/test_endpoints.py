@@ -21,7 +21,7 @@ from claimscore.pipeline.llm.providers.base import SeveralServers
 from claimscore.pipeline.llm.question import Answer
 from claimscore.types import Completion, Message, Request
 from tests.support.engine_doubles import completion, text
-from tests.support.virtual_time import VIRTUAL_TIME
+from tests.support.virtual_time import VIRTUAL_TIME, at_once
 
 pytestmark = pytest.mark.anyio
 
@@ -34,10 +34,6 @@ def anyio_backend() -> Any:
 @pytest.fixture(autouse=True)
 def the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same draws, and no thread: virtual time would not wait for it."""
-
-    async def at_once(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
-        return function(*args)
-
     random.seed(7)
     monkeypatch.setattr(anyio.to_thread, "run_sync", at_once)
 

@@ -17,6 +17,7 @@ from claimscore.errors import ConfigError
 from claimscore.types import Request
 from tests.fake_server import Body
 from tests.support.batch_server import BatchServer, Machine, ask, fine, question
+from tests.support.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
 
@@ -141,4 +142,4 @@ def test_no_sequence_of_kills_and_faults_pays_twice(
         check(machine, requests)
 
     with tempfile.TemporaryDirectory() as folder:
-        anyio.run(scenario, Path(folder))
+        anyio.run(scenario, Path(folder), backend_options=VIRTUAL_TIME[1])

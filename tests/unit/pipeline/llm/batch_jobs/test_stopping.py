@@ -43,7 +43,7 @@ async def test_a_stop_ends_the_waiting_and_loses_nothing(
         server.faults[call] = [tasks.cancel_scope.cancel]
         if not call:
             while not provider.under_way()[0]:
-                await anyio.sleep(0)
+                await anyio.sleep(0.01)
             assert provider.under_way()[0].endswith(" requests are put together")
             tasks.cancel_scope.cancel()
     assert (provider.notice() is not None) == was_created == len(server.batches)
@@ -71,7 +71,7 @@ async def test_the_tasks_that_are_left_get_their_answers(
         for number in range(4):
             tasks.start_soon(complete, number)
         while "look" not in server.calls:
-            await anyio.sleep(0)
+            await anyio.sleep(0.01)
         for number in cancelled:
             scopes[number].cancel()
     assert sorted(texts(outcomes)) == [f"re {i}" for i in range(4) if i not in cancelled]
