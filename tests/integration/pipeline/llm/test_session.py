@@ -15,10 +15,9 @@ from claimscore.errors import AuthenticationError, BudgetError, UnknownModelErro
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.session import open_engine
-from claimscore.types import Completion, Message, OutputSchema
-from tests.fake_server import Body, FakeServer, text_answer
+from claimscore.types import Message, OutputSchema
+from tests.fake_server import FakeServer, text_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -50,47 +49,6 @@ async def test_the_cap_reserves_a_longer_answer_before_it_is_sent(tmp_path: Path
             ):
                 await asked(llm, 1, tmp_path / "cache", ledger=ledger)
             assert [body["max_tokens"] for body in server.bodies] == [256, 512]
-
-
-async def test_one_dies_and_one_comes_back(tmp_path: Path) -> None:
-    """No row is lost, and nothing is asked twice but what was in flight."""
-    slots, n = 8, 240
-    told: list[tuple[str, str]] = []
-    paid_before: list[int] = []
-
-    async def answer(body: Body) -> Completion:
-        """The last answers wait until both have gone their ways."""
-        with anyio.move_on_after(60):
-            while fast.n_requests > n / 3 and not {("server back", back.base_url), is_down} <= {
-                *told
-            }:
-                await anyio.sleep(0.002)
-        return Completion("yes", "m")
-
-    def on_event(kind: str, **fields: Any) -> None:
-        if kind.startswith("server "):
-            told.append((kind, fields["server"]))
-            if told[-1] == ("server down", back.base_url):
-                paid_before.append(back.counts.paid.total())
-                back.change(outages=())
-
-    with (
-        FakeServer(answer=answer, latency_s=0.05) as fast,
-        FakeServer(text="yes", latency_s=0.1, outages=[{"how": "refuse", "from_s": 0.3}]) as back,
-        FakeServer(text="yes", latency_s=0.1, outages=[{"how": "refuse", "from_s": 0.6}]) as gone,
-    ):
-        is_down = ("server down", gone.base_url)
-        servers = (fast, back, gone)
-        llm = config(*servers, max_concurrency=slots)
-        outcomes, engine = await asked(llm, n, tmp_path, on_event=on_event)
-        assert all(isinstance(outcome, Answer) for outcome in outcomes)
-        again = sum(server.counts.received for server in servers) - n
-        assert again <= 2 * slots  # probes that are refused do not arrive
-        assert back.counts.paid.total() > paid_before[0]  # it is used again
-        servers_told = engine.stats.as_json()["servers"]
-        assert sum(server["answered"] for server in servers_told) == n
-    assert {("server back", back.base_url), is_down} <= {*told}
-    assert ("server back", gone.base_url) not in told
 
 
 async def test_each_has_limits_of_its_own(tmp_path: Path) -> None:

@@ -183,6 +183,16 @@ async def test_one_that_dies_is_left_out_and_loses_no_row(kind: Any) -> None:
     assert run.events[1][1]["server"] == "http://dying/v1"
 
 
+async def test_one_that_comes_back_is_used_again() -> None:
+    back = TimedServer("back", 1, down=[Down(6, 20)])
+    run = Run(*at(1), back, slots=16)
+    assert await run.ask(900) == {"answered": 900}
+    n_probes = sum(6 < moment < 20 for moment, _ in back.asked)
+    assert run.asked_again().total() == 16 + n_probes
+    assert close_to(run.shares(25, 35), (1, 1), 0.1)
+    assert run.kinds() == ["first retry", "server down", "server back"]
+
+
 async def test_what_a_row_met_at_a_server_that_died_does_not_count() -> None:
     """One server fails a few rows before it is known to be down; the next dies with them."""
     met: set[str] = set()

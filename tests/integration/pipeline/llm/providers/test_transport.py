@@ -162,24 +162,6 @@ def then_hang_up(data: bytes) -> Handler:
 # -- asking
 
 
-async def test_a_request_goes_out_whole():
-    async with serving(always(answer(b'{"a": 1}', x_thing="7"))) as server:
-        async with connected(server) as direct:
-            assert await post(direct) == (200, {"content-length": "8", "x-thing": "7"}, b'{"a": 1}')
-            await direct.send("GET", "/models", [])
-        host = server.url.removeprefix("http://").removesuffix("/v1")
-        assert server.heads[0].decode().split("\r\n") == [
-            "POST /v1/chat/completions HTTP/1.1",
-            f"host: {host}",
-            "accept-encoding: identity",
-            "authorization: Bearer x",
-            "content-length: 3",
-        ]
-        assert server.heads[1].startswith(b"GET /v1/models HTTP/1.1\r\n")
-        assert b"content-length" not in server.heads[1]
-        assert server.bodies == [b"[1]", b""]
-
-
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -400,7 +382,6 @@ async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("variables", "url", "expected"),
     [
-        ({}, "https://example.org/v1", DirectTransport),
         ({"https_proxy": PROXY}, "http://example.org", DirectTransport),
         ({"all_proxy": PROXY}, "http://example.org", ClientTransport),
         (
@@ -411,7 +392,6 @@ async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatc
         ({"http_proxy": PROXY, "no_proxy": "*"}, "http://example.org", DirectTransport),
         # this machine: a key may go there by plain http
         ({"all_proxy": PROXY, "http_proxy": PROXY}, "http://localhost:8000/v1", DirectTransport),
-        ({"http_proxy": PROXY}, "http://127.0.0.2/v1", DirectTransport),
     ],
 )
 async def test_direct_unless_a_proxy_applies(
@@ -437,10 +417,8 @@ UNTRUSTED = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-si
     ("failure", "kind"),
     [
         (httpx2.ConnectError("refused"), "connect"),
-        (httpx2.ConnectTimeout(""), "connect"),
         (httpx2.ProxyError("503"), "connect"),
         (httpx2.ReadTimeout(""), "timeout"),
-        (httpx2.WriteTimeout(""), "timeout"),
         (httpx2.ReadError(""), "dropped"),
         (httpx2.RemoteProtocolError("Bearer x"), "dropped"),
         (httpx2.DecodingError(""), "body"),
