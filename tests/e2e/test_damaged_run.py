@@ -21,7 +21,6 @@ from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline import plan as plan_module
 from claimscore.pipeline import run as run_module
 from claimscore.pipeline.run import RunResult, run
-from claimscore.pipeline.status import run_status
 from claimscore.runs import RunDirectory, compaction
 from claimscore.types import Completion, Request
 from tests.support.pass_doubles import FakeModel as FakeClassifier
@@ -181,59 +180,6 @@ def test_any_damage_is_mended(finished: RunConfig, seed: int, n_files: int) -> N
         assert_as_before(config, finished)
     finally:
         shutil.rmtree(out)
-
-
-def test_a_compacted_file(copied: RunConfig, finished: RunConfig) -> None:
-    """Its chunks are made again, with what was made of them; others are left as they are."""
-    out = out_of(copied)
-    path = out / "claims" / "part-000000-000003.1-decompose-a-b.parquet"
-    delete(path, 0)
-    others = {p: p.stat().st_mtime_ns for p in parts(out) if "000004" in p.name}
-    _, n_asked, (line,) = again(copied)
-    assert n_asked == 1  # what the server had refused without an answer
-    assert f"{path.name}: missing; 20 steps of 4 chunks made again" in line
-    assert_as_before(copied, finished)
-    assert {p: p.stat().st_mtime_ns for p in others} == others
-
-
-def test_a_kill_after_the_damage_was_forgotten(copied: RunConfig, finished: RunConfig) -> None:
-    """The next call finds undone steps."""
-    (out_of(copied) / "claims" / "part-000000-000003.1-decompose-a-b.parquet").unlink()
-
-    def kill(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "find_records", kill)
-        with pytest.raises(KeyboardInterrupt):
-            run(copied)
-    assert run_status(copied.out)["chunks"]["left"] == 4
-    assert again(copied)[1] == 1  # the refused one
-    assert_as_before(copied, finished)
-
-
-def test_lines_of_the_manifest(copied: RunConfig, finished: RunConfig) -> None:
-    """Whatever stands there in the place of any line."""
-    manifest = out_of(copied) / ".state" / "manifest.log"
-    damages = [(0.0, b'{"chunk":1}\n'), (0.6, b"\0" * 40 + b"\n")]
-    for share, line in damages:
-        lines = manifest.read_bytes().splitlines(keepends=True)
-        number = int(share * len(lines))
-        manifest.write_bytes(b"".join([*lines[:number], line, *lines[number + 1 :]]))
-        with pytest.raises(ConfigError, match=f"line {number + 1}: damaged; the same command"):
-            run_status(copied.out)
-        _, n_asked, told = again(copied)
-        assert n_asked <= 1
-        assert f"line {number + 1}: damaged" in told[0]
-        assert_as_before(copied, finished)
-
-
-def test_a_manifest_that_is_gone(copied: RunConfig, finished: RunConfig) -> None:
-    """All is made again from the cache; only what it does not have is asked."""
-    (out_of(copied) / ".state" / "manifest.log").unlink()
-    _, n_asked, _ = again(copied)
-    assert n_asked == 1
-    assert_as_before(copied, finished)
 
 
 def test_records_are_made_from_the_same_input_only(

@@ -220,24 +220,13 @@ class TestRefused:
             pytest.param(["--llm", "gpt-4o"], "openai", id="llm"),
             pytest.param(["--nli", "no/such-model", "--offline"], "no/such-model", id="nli"),
             pytest.param(["--prompt", "decompose=v9"], "versions of decompose: v1", id="prompt"),
-            pytest.param(
-                ["--prompt", "decompose=v1", "--prompt", "decompose=v2"],
-                "decompose is given twice: v1 and v2",
-                id="prompt twice",
-            ),
             pytest.param(["--prompt", "decompse=v1"], "unknown task decompse", id="prompt-task"),
             pytest.param(
                 ["--prompt", "facts=v2"], "has no task facts; its tasks, by", id="unused-prompt"
             ),
-            pytest.param(
-                ["--units", "sentences", "--prompt", "decompose=v2"],
-                "has no task decompose; its tasks, by --metrics, --tasks and --units: none",
-                id="no-task",
-            ),
             pytest.param(["--prompts-dir", "nosuch"], "no such folder", id="prompts-dir"),
             pytest.param(["--metrics", ""], "nothing to do", id="nothing"),
             pytest.param(["--llm", "openai:m", "--base-url", "http://[::1"], "base URL", id="url"),
-            pytest.param(["--rpm", "0"], "above zero", id="rpm"),
             pytest.param(["--seed", "-1"], "--seed must be at least 0", id="seed"),
         ],
     )

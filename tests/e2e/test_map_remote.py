@@ -11,11 +11,11 @@ import pytest
 
 import claimscore
 from claimscore.config import user_state_dir
-from claimscore.errors import ConfigError, RejectedError, StoppedEarly
+from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline.map.job import estimate_map
 from claimscore.pipeline.map.map_files import map_status
 from claimscore.runs import RunDirectory
-from claimscore.storage import Storage, open_storage
+from claimscore.storage import open_storage
 from claimscore.storage.objects import ObjectStorage
 from claimscore.types import Completion, Request
 from tests.support.engine_doubles import FakeProvider, completion
@@ -125,28 +125,6 @@ def test_a_stop_leaves_the_parts_beside_the_file(
     assert nothing_left(out)
 
 
-def test_a_result_that_could_not_be_sent_is_sent_by_the_next_call(
-    s3: str, prompt: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store that is away at the end costs nothing but the time."""
-    out = f"{s3}/said.parquet"
-    mapped(prompt, ROWS[:10], out)
-    open_storage(s3).delete("said.parquet")
-
-    def away(self: Storage, name: str, path: Path) -> None:
-        raise StoppedEarly(f"{name}: not reached")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ObjectStorage, "upload", away)
-        with pytest.raises(StoppedEarly, match="not reached"):
-            mapped(prompt, ROWS, out)
-    assert RunDirectory.is_at(f"{out}.parts")
-    done = mapped(prompt, ROWS, out)
-    assert (done.rows, done.summary["requests"]) == (30, 0)
-    assert open_storage(s3).exists("said.parquet")
-    assert nothing_left(out)
-
-
 def test_somebody_elses_object_is_not_replaced(s3: str, prompt: Path) -> None:
     """As on a disk; and a web server's never is."""
     folder = open_storage(s3)
@@ -156,46 +134,3 @@ def test_somebody_elses_object_is_not_replaced(s3: str, prompt: Path) -> None:
     assert folder.read("theirs.parquet") == _as("parquet")
     with pytest.raises(ConfigError, match="can only be read"):
         mapped(prompt, ROWS, "https://host/x.parquet")
-
-
-def test_status_of_an_address(
-    s3: str, prompt: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    out = f"{s3}/said.parquet"
-    with pytest.raises(ConfigError, match=r"said\.parquet: there is no such file, and no work"):
-        map_status(out)
-
-    async def stop(request: Request) -> Completion:
-        if "review 25" in request.messages[-1].content:
-            raise StoppedEarly("enough")
-        return await say(request)
-
-    with pytest.raises(StoppedEarly):
-        mapped(prompt, ROWS, out, stop)
-    found = map_status(out)
-    assert found is not None
-    assert (found["out"], found["complete"], found["running"]) == (out, False, False)
-    assert found["rows"]["total"] == 30
-    assert 0 < found["rows"]["left"] < 30
-
-    with monkeypatch.context() as away:
-        away.setattr(ObjectStorage, "upload", _refuse)
-        with pytest.raises(StoppedEarly):
-            mapped(prompt, ROWS, out)
-    found = map_status(out)
-    assert found is not None
-    assert (found["out"], found["complete"], found["rows"]["left"]) == (out, False, 0)
-
-    mapped(prompt, ROWS, out)
-    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
-    assert map_status(out) == {
-        "out": out,
-        "rows": {"total": 30, "done": 30, "failed": 1, "left": 0},
-        "failures": [{"stage": "map", "kind": "content", "count": 1}],
-        "complete": True,
-        "running": False,
-    }
-
-
-def _refuse(*_: object) -> None:
-    raise StoppedEarly("the store was not reached")

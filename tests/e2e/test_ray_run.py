@@ -11,16 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
-from claimscore.errors import AuthenticationError, ConfigError, StoppedEarly
+from claimscore.errors import AuthenticationError, StoppedEarly
 from claimscore.pipeline.run import run
 from tests.fake_server import FakeServer
 from tests.support.children import killed_at_last
@@ -216,20 +214,3 @@ def test_a_refused_key_stops_the_run_as_a_wrong_setting(config: RunConfig) -> No
         run(at(server, config, max_concurrency=1))
     assert "OPENAI_API_KEY" in str(error.value)
     assert not (config.out / "scores.parquet").exists()
-
-
-@pytest.mark.usefixtures("ray_here")
-def test_an_error_of_a_worker_is_raised_here(config: RunConfig, tmp_path: Path) -> None:
-    encoders = EncoderConfig(nli=str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match="none"):
-        run(dataclasses.replace(config, encoders=encoders, llm=LLMConfig("builtin")))
-
-
-def test_a_gpu_that_only_ray_knows_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the node's name: `--num-gpus` is a claim, torch is what computes."""
-    from claimscore.pipeline.ray import model_workers
-
-    monkeypatch.setattr(model_workers, "n_gpus", lambda: 0)
-    settings: Any = types.SimpleNamespace(encoders=EncoderConfig(device="cuda"))
-    with pytest.raises(ConfigError, match=r"node here of the Ray cluster has a GPU.*--device cpu"):
-        model_workers.load_on_one_device(settings, "here")

@@ -190,17 +190,3 @@ def test_only_new_pairs_go_through_the_model(
     assert (n_a, n_b) == (3, 1)
     assert third["model_items"]["computed"] == 2 * n_a * n_b
     assert len(model.asked) == len(set(model.asked)) == first["computed"] + 2 * n_a * n_b
-
-
-def test_interrupted_and_resumed(server: FakeServer, tmp_path: Path) -> None:
-    source = records(tmp_path / "in.jsonl", 4)
-    run(server, source, tmp_path / "a")
-    new = ("--prompt", "decompose=v2", "--prompt", "paraphrase=v2")
-    first = run(server, source, tmp_path / "b", *new, "--max-requests", 5, code=75)
-    second = run(server, source, tmp_path / "b", *new)
-    assert first + second == {"decompose": 8, "paraphrase": 8}
-    assert max(server.paid.values()) == 1
-    whole = tmp_path / "whole"
-    assert not run(server, source, whole, *new)
-    for name in ("claims", "paraphrases", "negations", "facts"):
-        assert table(tmp_path / "b", name).equals(table(whole, name))

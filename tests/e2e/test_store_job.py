@@ -10,12 +10,11 @@ import sys
 from pathlib import Path
 
 import anyio
-import polars as pl
 import pytest
 
 from claimscore.cli import main
 from claimscore.config import LLMConfig, RunConfig
-from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.budget.cap import SPEND_FILE, Budget
 from claimscore.pipeline.llm.budget.ledger import Ledger, Spent, parse_spent
 from claimscore.pipeline.run import run, score
@@ -136,27 +135,6 @@ def test_what_was_spent_counts_on_another_machine(
     assert run_spent(RunDirectory.reader(where)).requests == 7
 
 
-def test_what_was_spent_here_counts_where_the_mirror_is_behind(s3: str) -> None:
-    """After a kill, or a store that was away at the end."""
-
-    def away(*_: object) -> None:
-        raise StoppedEarly("the store was not reached")
-
-    where, llm = f"{s3}/run", LLMConfig(model="openai:m")
-    with RunDirectory(where) as directory, pytest.MonkeyPatch.context() as patch:
-        directory.check_settings({"seed": 0})
-        take_over_spending(directory)
-        with open_ledger(directory, llm) as ledger:
-            ledger.settle([], Spent(1))
-            directory.workspace.write_through()
-            ledger.settle([], Spent(1))
-        patch.setattr(type(directory.storage), "write", away)
-        directory.__exit__(None, None, None)
-    with RunDirectory(where) as directory:
-        take_over_spending(directory)
-        assert run_spent(directory).requests == 2
-
-
 LOCAL = "an address; name a local "
 
 
@@ -245,39 +223,3 @@ def test_a_kill_and_another_machine_pass_no_cap(
         pytest.raises(ConfigError, match=r"jsonl, line 1: damaged"),
     ):
         take_over_spending(directory)
-
-
-def test_what_polars_says_of_a_store_is_one_line(
-    s3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A table is read by polars itself: its error names place and answer, and no key."""
-    table = f"{s3}gone/claims/part-000000.parquet"
-    monkeypatch.setattr(
-        "claimscore.report.run_report.write_run_report",
-        lambda *_: pl.scan_parquet(table).collect(),
-    )
-    assert main(["report", f"{s3}/run"]) == 75
-    assert capsys.readouterr().err == (
-        f"claimscore: stopped: {table}: the store answers 404; check the network, the "
-        "credentials and the rights, then run the same command again\n"
-    )
-
-
-def test_a_part_that_the_store_does_not_give_is_not_called_damaged(
-    s3: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Credentials that expired half-way are no damage."""
-    with RunDirectory(f"{s3}/run") as directory:
-        directory.check_settings({"seed": 0})
-        rows = [pl.DataFrame({"id": [str(n)]}) for n in range(3)]
-        directory.write_chunks(0, "records", "records", rows)
-        (part,) = directory.storage.sizes("records")
-
-        def refuse(*_: object) -> None:
-            raise StoppedEarly("the credentials have expired")
-
-        directory.storage.delete(part)
-        with monkeypatch.context() as patch:
-            patch.setattr(type(directory.storage), "exists", refuse)
-            with pytest.raises(StoppedEarly, match="expired"):
-                directory.read("records", 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -322,19 +321,6 @@ class RunDirectoryContract:
             with pytest.raises(ConfigError, match=rf"{name}: damaged"):
                 read()
 
-    def test_notes_and_events(self, run: RunDirectory) -> None:
-        assert run.note() is None
-        run.event("started", chunks=3, path=Path("x"))
-        run.write_note({"phase": "running"})
-        run.event("stopped")
-        run.__exit__(None, None, None)
-        assert (RunDirectory.reader(run.name).note() or {}).keys() == {"at", "phase"}
-        lines = run.storage.read("events.jsonl").splitlines()
-        first, second = map(json.loads, lines)
-        assert (first["kind"], first["chunks"], first["path"]) == ("started", 3, "x")
-        assert second["time"].endswith("+00:00")
-        run.__enter__()
-
     def test_a_reader_takes_no_lock_and_writes_nothing(self, run: RunDirectory) -> None:
         run.write_parts(0, "decompose", {"claims": claims("a")})
         reader = RunDirectory.reader(run.name)
@@ -372,15 +358,6 @@ class RunDirectoryContract:
             raise ConfigError("no such model")
         assert not list(run.storage.sizes())
         assert not run.storage.exists(".lock")
-
-    def test_a_removed_run_directory_is_gone(self, run: RunDirectory, where: Any) -> None:
-        write(run, 0, 1)
-        run.remove()
-        run.__exit__(None, None, None)
-        assert not RunDirectory.is_at(where)
-        assert not list(run.storage.sizes())
-        run.__enter__()
-        assert not run.manifest.all_steps()
 
 
 def reopen(run: RunDirectory) -> None:
