@@ -204,7 +204,6 @@ def at_home(module: str, imported: str) -> bool:
 
 
 def test_imports_point_downwards() -> None:
-    """A part imports itself and what the table names, nothing else of ours."""
     wrong = [
         f"{module} imports {imported}"
         for module in modules()
@@ -215,7 +214,6 @@ def test_imports_point_downwards() -> None:
 
 
 def test_modules_import_each_other_in_one_direction() -> None:
-    """No module needs itself by way of others."""
     needed = {
         module: {imported.partition(".")[2] for imported in imports(module)} & set(modules())
         for module in modules()
@@ -235,6 +233,5 @@ def test_foreign_packages_have_one_home() -> None:
 
 
 def test_the_environment_is_read_in_one_place() -> None:
-    """`os.environ` belongs to config.py."""
     readers = [m for m in modules() if "os.environ" in source(m) or "getenv" in source(m)]
     assert readers == ["config"]

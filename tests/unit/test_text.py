@@ -158,6 +158,10 @@ def test_golden_tokens():
         ("Spain beat Italy.", "Italy beat Spain.", False),
         ("It is good.", "It is not good.", False),
         ("Le café est fermé.", "Le cafe est ferme.", False),
+        ("It rains.", " it  RAINS", True),
+        ("It rains.", "“It rains!”", True),
+        ("It costs $5.", "It costs 5%.", False),
+        ("लड़का", "लड़की", False),
         ("…", "!", False),
     ],
 )

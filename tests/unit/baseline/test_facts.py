@@ -72,7 +72,6 @@ def test_texts_together_get_the_facts_of_each_alone() -> None:
 
 @given(st.text(max_size=80))
 def test_tuples_are_lower_case_words(text: str) -> None:
-    """Whatever the text."""
     for subject, description in facts([text])[0]:
         assert (subject, description) == (subject.lower(), description.lower())
         assert [len(word.split()) for word in (subject, description)] == [1, 1]

@@ -114,7 +114,3 @@ def test_a_fact_of_two_reviews_counts_each_time_or_once(name, coverage, n_listed
     assert score.components["repeats"] == (name.partition("=")[2] or "each")
     assert score.components["coverage"] == pytest.approx(coverage)
     assert len(score.components["matches_source"]) == n_listed
-
-
-# The paper's examples with the embedded encoder. Its figures were made with
-# distiluse-base-multilingual-cased, so only what must hold with any encoder is asserted.

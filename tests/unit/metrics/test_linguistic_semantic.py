@@ -127,7 +127,6 @@ def test_metric_in_both_variants():
 
 
 def test_several_sources_count_by_the_mean_cosine():
-    """Row order is irrelevant."""
     rows = rows_of(0.5, 0.7)
     for order in (rows, rows[::-1]):
         (found,) = score("ls-score", [RECORD | {"source": ["a", "b"]}], order)

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, summac_conv, summac_zs
 from claimscore.metrics.base import Score
-from claimscore.metrics.summac.convolution import LABEL_SETS, as_weights, bin_edges, histograms
+from claimscore.metrics.summac.convolution import as_weights, bin_edges, histograms
 from claimscore.metrics.summac.zero_shot import OPERATORS, VARIANTS
 from tests.support.frames import tables
 from tests.support.summac_goldens import LONG, block_rows, chunk, golden, probabilities, state
@@ -100,17 +100,6 @@ def test_histograms_are_numpys(values: np.ndarray, bins: str) -> None:
     image[:, 0, 0] = values
     expected, _ = np.histogram(values, bins=bin_edges(bins))
     assert histograms(image, bin_edges(bins), "e")[0].tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("labels", LABEL_SETS)
-def test_any_subset_of_the_categories(labels: str) -> None:
-    """Table 4: one histogram a category, in the code's order e, c, n."""
-    image, edges = random_image(6, 2), bin_edges("even10")
-    parts = [histograms(image, edges, label) for label in labels]
-    assert histograms(image, edges, labels).tolist() == np.concatenate(parts, axis=1).tolist()
-    value = summac_conv(image, state(10 * len(labels)), bins="even10", labels=labels)
-    assert value is not None
-    assert 0 < value < 1
 
 
 def test_categories_stand_in_the_order_of_the_code() -> None:

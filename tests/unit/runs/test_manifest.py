@@ -7,7 +7,6 @@ import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -52,25 +51,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, store: ObjectStorage) ->
         return lambda name: ObjectLog(store, name)
     (tmp_path / ".state").mkdir()
     return lambda _: FileLog(tmp_path)
-
-
-def test_an_error_fails_the_whole_group(log: OpenLog) -> None:
-    manifest = writer(log)
-    append = manifest._log.append
-
-    def away(_: bytes) -> None:
-        raise StoppedEarly("the store was not reached")
-
-    manifest._log.append = away  # type: ignore[method-assign]
-    with ThreadPoolExecutor(4) as pool:
-        for one in [pool.submit(manifest.add, own(chunk, "a")) for chunk in range(4)]:
-            with pytest.raises(StoppedEarly, match="not reached"):
-                one.result()
-    assert not manifest.chunks_with("a")
-    assert not Manifest(log("")).chunks_with("a")
-    manifest._log.append = append  # type: ignore[method-assign]
-    manifest.add(own(0, "a"))
-    assert Manifest(log("")).chunks_with("a") == [0]
 
 
 # A file

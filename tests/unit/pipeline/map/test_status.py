@@ -12,7 +12,6 @@ import pytest
 import claimscore
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.map.job import MapProgress, estimate_map
-from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
 from tests.e2e.test_map_stops import PROMPT, Breaks, say
 from tests.support.command_line import Command
@@ -87,18 +86,6 @@ def test_a_map_at_work(tmp_path: Path, cli: Command) -> None:
     run_map(tmp_path, FakeProvider(say_when_looked_at), look)
     assert (seen[0]["running"], seen[0]["last_call"]["phase"]) == (True, "running")
     assert seen[0]["rows"] == {"total": 10, "done": 0, "failed": 0, "left": 10}
-
-
-def test_a_map_whose_rows_are_not_read(tmp_path: Path, cli: Command) -> None:
-    """At work from the moment its folder is taken, though there is nothing to count yet."""
-    reading = tmp_path / "early.parquet.parts"
-    with RunDirectory(reading) as directory:
-        directory.check_settings({"records": {}}, {})
-        directory.forget_settings(["records"])
-        assert cli("status", reading, "--json").json()["running"]
-    found = cli("status", reading, "--json").json()
-    assert (found["running"], found["rows"]) == (False, None)
-    assert "its rows are not read yet" in cli("status", reading).out
 
 
 def test_what_is_no_map(tmp_path: Path, cli: Command) -> None:
