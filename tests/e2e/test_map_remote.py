@@ -16,7 +16,6 @@ from claimscore.pipeline.map.job import estimate_map
 from claimscore.pipeline.map.map_files import map_status
 from claimscore.runs import RunDirectory
 from claimscore.storage import open_storage
-from claimscore.storage.objects import ObjectStorage
 from claimscore.types import Completion, Request
 from tests.support.engine_doubles import FakeProvider, completion
 
@@ -73,28 +72,6 @@ def test_the_object_is_the_file_that_a_disk_would_have(
     assert there.summary["out"] == out == there.path
     assert there.frame().collect().equals(here.frame().collect())
     assert there.failures().collect().equals(here.failures().collect())
-    assert nothing_left(out)
-
-
-def test_again_asks_nothing_and_retries_what_failed(s3: str, prompt: Path, tmp_path: Path) -> None:
-    out = f"{s3}/said.parquet"
-    mapped(prompt, ROWS, out)
-    store = open_storage(s3)
-    assert isinstance(store, ObjectStorage)
-    version = store.version("said.parquet")
-    again = mapped(prompt, ROWS, out)
-    assert (again.summary["requests"], again.summary["was_finished"]) == (0, True)
-    assert store.version("said.parquet") == version
-    with pytest.raises(ConfigError, match=f"^{out} was made with other settings"):
-        mapped(prompt, ROWS[1:], out)
-    assert nothing_left(out)
-
-    async def kind(request: Request) -> Completion:
-        return completion("YES")
-
-    retried = mapped(prompt, ROWS, out, kind, retry_failed=True)
-    assert (retried.failed_rows, retried.summary["requests"]) == (0, 1)
-    assert list(open_storage(s3).sizes()) == ["said.parquet"]
     assert nothing_left(out)
 
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
@@ -158,18 +157,6 @@ def test_a_killed_worker_loses_and_changes_nothing(config: RunConfig, tmp_path: 
     assert stats["paid_distinct"] == stats["paid"] == REQUESTS
     assert stats["most_in_flight"] <= CONCURRENCY
     assert stats["refused_by_limit"] == 0
-
-
-@pytest.mark.usefixtures("ray_here")
-def test_what_workers_did_is_in_the_summary(config: RunConfig) -> None:
-    config = dataclasses.replace(config, model_store=True, llm=LLMConfig("builtin"))
-    first = run(config).summary["last_call"]
-    pairs = first["nli_pairs"]
-    assert pairs > pl.read_parquet(sorted((config.out / "nli").glob("*.parquet"))).height > 0
-    assert first["passes"]["nli-a-b"]["records"] == RECORDS
-    assert first["model_items"]["computed"] + first["model_items"]["stored"] == pairs
-    again = run(dataclasses.replace(config, out=config.out.with_name("again"))).summary
-    assert again["last_call"]["model_items"] == {"computed": 0, "stored": pairs}
 
 
 @pytest.mark.usefixtures("ray_here")

@@ -129,16 +129,6 @@ def test_another_model_for_facts_resends_facts_alone(server: FakeServer, tmp_pat
     assert 'model = "large"' in (tmp_path / "b" / "run.toml").read_text()
 
 
-def test_more_records_send_theirs_alone(server: FakeServer, tmp_path: Path) -> None:
-    """Five more at the end; equal sentences would be asked once, so all are new."""
-    run(server, records(tmp_path / "four.jsonl", 4), tmp_path / "a")
-    sent = run(server, records(tmp_path / "nine.jsonl", 9), tmp_path / "b")
-    assert sent == {"decompose": 20, "paraphrase": 20, "negate": 30, "facts": 15}
-    new = json.dumps([body["messages"][-1]["content"] for body in server.bodies[-85:]])
-    assert not any(f" {i} " in new for i in range(4))
-    assert max(server.paid.values()) == 1
-
-
 def test_it_is_said_before_anything_is_sent(
     server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

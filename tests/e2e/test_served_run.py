@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,28 +68,6 @@ def test_the_same_scores_as_on_this_machine(
         assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
 
 
-HEAVY = {"torch", "transformers", "openai"}
-
-
-@pytest.mark.parametrize(
-    "what", [["--metrics", "caspr,rouge-1"], ["--metrics", "", "--tasks", "facts"]]
-)
-def test_a_run_without_models_of_its_own_starts_light(
-    server: Tei, tmp_path: Path, what: list[str]
-) -> None:
-    record = json.loads(EXAMPLES.read_text().splitlines()[0])
-    texts = {"summary": record["summary_a"], "references": [record["summary_b"]]}
-    records = tmp_path / "one.jsonl"
-    records.write_text(json.dumps(record | texts) + "\n")
-    served = ["--nli", f"tei:{server.address}", "--out", str(tmp_path / "run")]
-    command = ["-X", "importtime", "-m", "claimscore", "run", str(records), *what, *served]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "polars" in loaded
-    assert loaded.isdisjoint(HEAVY)
-
-
 def test_another_address_of_the_same_model(server: Tei, tmp_path: Path, capsys: Any) -> None:
     """Its results are at hand, a run goes on there; another model's is another run."""
     assert scored(tmp_path / "one", f"tei:{server.address}") == 0
@@ -111,31 +87,6 @@ def test_another_address_of_the_same_model(server: Tei, tmp_path: Path, capsys: 
         records.write_text(EXAMPLES.read_text().splitlines()[0] + "\n")
         assert scored(tmp_path / "three", f"tei:{other.address}") == 0
         assert last_call(tmp_path / "three")["model_items"]["stored"] == 0
-
-
-def test_a_refused_pair_is_a_failure_of_its_record(
-    server: Tei, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refusal = Tei._refusal
-
-    def refuse(self: Tei, texts: Sequence[str], path: str, *, truncate: bool) -> Any:
-        if path == "/predict" and any("breakfast" in text.lower() for text in texts):
-            return 422, {"error": "no breakfast here", "error_type": "Validation"}
-        return refusal(self, texts, path, truncate=truncate)
-
-    monkeypatch.setattr(Tei, "_refusal", refuse)
-    out = tmp_path / "run"
-    assert scored(out, f"tei:{server.address}") == 3
-    failures = table(out, "failures")
-    assert set(failures["stage"]) == {"nli"}
-    assert set(failures["kind"]) == {"refused"}
-    assert set(failures["message"]) == {"the server refused it (422): no breakfast here"}
-    claims = table(out, "claims")
-    guilty = claims.filter(pl.col("text").str.to_lowercase().str.contains("breakfast"))["id"]
-    assert set(failures["id"]) == set(guilty)
-    scores = pl.read_parquet(out / "scores.parquet")
-    assert set(scores.filter(pl.col("value").is_null())["id"]) == set(guilty)
-    assert 0 < len(set(guilty)) < 12
 
 
 def test_check_says_what_the_server_is(server: Tei, capsys: Any) -> None:

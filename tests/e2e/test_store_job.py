@@ -106,35 +106,6 @@ def test_a_killed_run_goes_on_to_the_bytes_of_a_disk(
     assert json.loads(capsys.readouterr().out)["records"] == 6
 
 
-def test_what_was_spent_counts_on_another_machine(
-    s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The mirror of the ledger, reservations of a killed process included; a ledger that says more
-    is never lost to one that says less."""
-    where, llm = f"{s3}/run", LLMConfig(model="openai:m")
-    with RunDirectory(where) as directory:
-        directory.check_settings({"seed": 0})
-        take_over_spending(directory)
-        with open_ledger(directory, llm) as ledger:
-            ledger.settle([ledger.reserve(10, 5, 100)], Spent(1, 9, 4, 70))
-            ledger.reserve(10, 5, 100)
-            directory.workspace.write_through()
-            ledger.settle([ledger.reserve(10, 5, 100)], Spent(1, 9, 4, 30))
-            assert run_spent(directory).requests == 3
-            with monkeypatch.context() as elsewhere:
-                elsewhere.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
-                seen = run_spent(RunDirectory.reader(where))
-                assert (seen.requests, seen.prompt_tokens) == (2, 9)
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
-        with RunDirectory(where) as directory:
-            take_over_spending(directory)
-            with open_ledger(directory, llm) as ledger:
-                assert ledger.earlier == Spent(3, 18, 8, 100, 100)
-                ledger.settle([], Spent(4))
-    assert run_spent(RunDirectory.reader(where)).requests == 7
-
-
 LOCAL = "an address; name a local "
 
 

@@ -81,15 +81,6 @@ class StorageContract:
 class ConditionalWrites:
     """The contract of what an object store has besides: versions and conditional writes."""
 
-    def test_a_changed_content_has_another_version(self, storage: ObjectStorage) -> None:
-        storage.write("a", b"one")
-        first = storage.stat("a")
-        storage.write("a", b"more")
-        assert storage.stat("a").size == 4
-        assert storage.stat("a").version != first.version
-        with pytest.raises(FileNotFoundError):
-            storage.stat("none")
-
     def test_one_of_many_creates(self, storage: ObjectStorage) -> None:
         with ThreadPoolExecutor(16) as pool:
             won = list(pool.map(lambda n: storage.create("lock/run", b"%d" % n), range(16)))
