@@ -59,15 +59,17 @@ _ROW = """
     raw = 1 AND mode = 1 AND typeof(key) = 'text' AND typeof(value) = 'blob'
 """
 
-#: SQLite's numbers of errors in the file itself; the others concern its surroundings. `ERROR` may
-#: be a bug of ours too.
-_DAMAGE = {
-    sqlite3.SQLITE_ERROR,
-    sqlite3.SQLITE_INTERNAL,
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_CONSTRAINT,
-    sqlite3.SQLITE_MISMATCH,
-    sqlite3.SQLITE_NOTADB,
+#: SQLite's numbers of errors in the surroundings of the file; the others are damage.
+_SURROUNDINGS = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
 }
 
 
@@ -100,8 +102,14 @@ class Database:
         self._path, self._busy_timeout_s = path, busy_timeout_s
         self._reading, self._making = threading.Lock(), threading.Lock()
         self._writer: Any = None
-        # not "ro": the last to close would leave its help files there
-        self._reader = _connect(path, "rw", busy_timeout_s)
+        self._reader = sqlite3.connect(
+            # not "ro": the last to close would leave its help files there
+            f"file:{quote(str(path))}?mode=rw",
+            uri=True,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+        )
         try:
             self._reader.execute("PRAGMA query_only = 1")
             for switch in ("cache_size", "cell_size_check"):
@@ -133,14 +141,14 @@ class Database:
 
     def look_up(self, keys: Sequence[str]) -> list[tuple[str, object]]:
         """(key, value) of the rows that are there, in any order."""
-        found: list[tuple[str, object]] = []
+        rows: list[tuple[str, object]] = []
         with self._reading:
             for start in range(0, len(keys), STEP):
                 some = keys[start : start + STEP]
                 marks = ("?," * len(some))[:-1]
                 statement = f"SELECT key, value FROM Cache WHERE raw = 1 AND key IN ({marks})"
-                found += self._reader.execute(statement, some)
-        return found
+                rows += self._reader.execute(statement, some)
+        return rows
 
     def walk(
         self, bought_before: float | None = None, *, remove: bool = False
@@ -158,10 +166,12 @@ class Database:
         while True:
             with self._transaction() if remove else contextlib.nullcontext() as writer:
                 rows = [_stored(*row) for row in self.select(statement, last, *limit)]
-                found = [row for row in rows if writer is None or writer.delete(row.key)]
+                walked = [row for row in rows if writer is None or writer.delete(row.key)]
             if not rows:
                 return
-            yield found
+            if rows[-1].rowid <= last:  # of a damaged page: the walk would begin anew for ever
+                raise sqlite3.DatabaseError("its rows are out of order")
+            yield walked
             last = rows[-1].rowid
 
     def put(self, rows: Sequence[NewRow]) -> None:
@@ -208,35 +218,6 @@ def _stored(
     return StoredRow(rowid, text, time_s, value if is_ours else None)
 
 
-def readable_rows(path: Path) -> Iterator[StoredRow]:
-    """Every row that SQLite can still read of a damaged file, which is left as it is.
-
-    Table and index say which rows there are, from both ends up to the damage.
-    """
-    numbers: set[int] = set()
-    with contextlib.closing(_connect_damaged(path)) as connection:
-        for source in ("", "INDEXED BY Cache_key_raw"):
-            order = "key" if source else "rowid"
-            for direction in ("ASC", "DESC"):
-                statement = f"SELECT rowid FROM Cache {source} ORDER BY {order} {direction}"
-                with contextlib.suppress(sqlite3.DatabaseError):
-                    numbers.update(number for (number,) in connection.execute(statement))
-        for number in sorted(numbers):
-            with contextlib.suppress(sqlite3.DatabaseError):
-                found = connection.execute(f"SELECT {_ROW} FROM Cache WHERE rowid = ?", (number,))
-                yield from (_stored(*row) for row in found.fetchall())
-
-
-def counted(path: Path) -> int | None:
-    """The number of answers that a damaged file says it has; None where it cannot be read."""
-    with contextlib.closing(_connect_damaged(path)) as connection:
-        try:
-            found = connection.execute("SELECT value FROM Settings WHERE key = 'count'").fetchone()
-        except sqlite3.DatabaseError:
-            return None
-    return found[0] if found and type(found[0]) is int else None
-
-
 def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the answers' table is there.
 
@@ -263,13 +244,14 @@ def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
     if not settings:
         return False
     try:
-        found = json.loads(settings["claimscore"])["format"] if "claimscore" in settings else FORMAT
-        maker = "a newer" if found > FORMAT else "an older"
+        ours = settings.get("claimscore", _SETTINGS["claimscore"])
+        number = json.loads(ours)["format"]
+        maker = "a newer" if number > FORMAT else "an older"
     except (ValueError, TypeError, KeyError):
         raise sqlite3.DatabaseError("the number of its format cannot be read") from None
-    if found != FORMAT:
+    if number != FORMAT:
         raise ConfigError(
-            f"{path}: made by {maker} claimscore (format {found}; this one knows {FORMAT}); carry "
+            f"{path}: made by {maker} claimscore (format {number}; this one knows {FORMAT}); carry "
             "its answers over by `cache export` there and `cache import` here, or name another "
             "folder with --cache-dir"
         )
@@ -282,18 +264,15 @@ def sqlite_code(error: BaseException) -> int:
     return code & 0xFF
 
 
-def is_damage(error: BaseException, path: Path) -> bool:
+def is_damage(error: BaseException) -> bool:
     """Whether an error is the fault of the file, not of its surroundings.
 
-    Python's own errors, without a number, are damage where they speak of the content. A damaged
-    header may also claim that the file cannot be written.
+    Python's own errors, without a number, are damage where they speak of the content.
     """
     code = sqlite_code(error)
-    if code == sqlite3.SQLITE_READONLY:
-        return can_write(path)
     if not code:
         return type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError)
-    return code in _DAMAGE
+    return code not in _SURROUNDINGS
 
 
 def can_write(path: Path) -> bool:
@@ -302,26 +281,10 @@ def can_write(path: Path) -> bool:
     return all(os.access(each, os.W_OK, effective_ids=effective) for each in (path.parent, path))
 
 
-def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}",
-        uri=True,
-        timeout=busy_timeout_s,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-
-
-def _connect_damaged(path: Path) -> sqlite3.Connection:
-    """Without a log no help files are made beside the file."""
-    log = path.with_name(f"{path.name}-wal")
-    return _connect(path, "ro" if log.exists() else "ro&immutable=1", 0.0)
-
-
 def _identity(path: Path) -> tuple[int, int] | None:
     """An identity that stays the same until the file is replaced; None where there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - twice as fast, and asked for every request
+        stat = os.stat(path)  # noqa: PTH116 - twice as fast, and asked for every request
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino

@@ -12,10 +12,9 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
-from claimscore.cache.database import DATABASE, FORMAT, Database, is_damage
+from claimscore.cache.database import FORMAT, Database
 from claimscore.cache.store import DiskCache, entry_of
 from claimscore.types import JSON
 
@@ -33,8 +32,7 @@ class CacheDetails:
 
     `entries` counts all rows, the damaged among them; the other numbers are of sound ones.
     `n_bytes` is what the answers take, `file_bytes` what the files take. Times are seconds
-    since 1970. `models` counts answers by the model that the server reported; `set_aside`
-    are the files that damage was moved to.
+    since 1970. `models` counts answers by the model that the server reported.
     """
 
     entries: int = 0
@@ -45,7 +43,6 @@ class CacheDetails:
     oldest: float | None = None
     newest: float | None = None
     models: Counter[str] = dataclasses.field(default_factory=Counter)
-    set_aside: list[str] = dataclasses.field(default_factory=list)
 
     def add(
         self, database: Database, on_damage: Callable[[DamagedEntry], None] = lambda _: None
@@ -76,7 +73,6 @@ class CacheDetails:
             "oldest": _iso(self.oldest),
             "newest": _iso(self.newest),
             "models": dict(self.models.most_common()),
-            "set_aside": self.set_aside,
         }
 
     def text(self) -> str:
@@ -91,88 +87,43 @@ class CacheDetails:
         lines += [f"{n:,} by {model}" for model, n in self.models.most_common()]
         if self.damaged:
             lines.append(f"{self.damaged:,} damaged answers; `claimscore cache verify` names them")
-        lines += [f"damage was moved to {name}" for name in self.set_aside]
         return "\n".join(lines)
 
 
 def details(cache: DiskCache) -> CacheDetails:
     """Numbers about all entries."""
-    found = CacheDetails(set_aside=cache.set_aside)
+    numbers = CacheDetails()
     with cache.inspected() as database:
-        found.add(database)
-    found.file_bytes = sum(path.stat().st_size for path in cache.folder.glob("cache.db*"))
-    return found
+        numbers.add(database)
+    numbers.file_bytes = sum(path.stat().st_size for path in cache.folder.glob("cache.db*"))
+    return numbers
 
 
-@dataclasses.dataclass(slots=True)
-class Verification:
-    """The findings of `verify`; `problems` concern the database as a whole.
-
-    `set_aside` is the damaged database where this or the opening replaced it.
-    """
+class Verification(NamedTuple):
+    """All entries, and the damaged ones among them."""
 
     entries: int
     damaged: int
-    problems: list[str]
-    set_aside: Path | None
-
-    @property
-    def is_clean(self) -> bool:
-        return not self.damaged and not self.problems
-
-    @property
-    def unrepaired(self) -> bool:
-        """Whether anything is still as it was found."""
-        return not self.is_clean and self.set_aside is None
-
-    def to_json(self) -> JSON:
-        return {
-            "clean": self.is_clean,
-            "entries": self.entries,
-            "damaged": self.damaged,
-            "problems": self.problems,
-            "set_aside": self.set_aside and str(self.set_aside),
-        }
 
     def text(self) -> str:
-        """The findings and what was done, in lines for people."""
-        lines = [f"{self.entries:,} entries, {self.damaged:,} damaged"]
-        lines += [f"the database: {problem}" for problem in self.problems]
-        if self.set_aside is not None:
-            lines.append(f"moved away to {self.set_aside}; what is missing is asked again")
-        if self.unrepaired:
-            lines.append("--repair moves away what is damaged and saves the rest")
-        return "\n".join(lines)
+        advice = "; these are asked again where they are needed" if self.damaged else ""
+        return f"{self.entries:,} entries, {self.damaged:,} damaged{advice}"
 
 
 def verify(
-    cache: DiskCache,
-    *,
-    repair: bool = False,
-    on_damage: Callable[[DamagedEntry], None] = lambda _: None,
+    cache: DiskCache, *, on_damage: Callable[[DamagedEntry], None] = lambda _: None
 ) -> Verification:
     """Hash every entry again, and check the database as SQLite does.
 
-    With `repair`, a database with any damage is set aside as it is, and a new one takes over its
-    sound entries; the others are bought again where they are needed.
+    `ConfigError` where the database as a whole is damaged.
     """
-    found = CacheDetails()
-    damage: list[str] = []
+    numbers = CacheDetails()
     with cache.inspected() as database:
-        try:
-            found.add(database, on_damage)
-            answers = database.select("PRAGMA integrity_check(10)")
-            lines = [line for (answer,) in answers for line in str(answer).splitlines()]
-            damage += [line for line in lines if line != "ok" and not line.startswith("***")]
-        except sqlite3.Error as exc:
-            if not is_damage(exc, cache.folder / DATABASE):
-                raise
-            damage.append(str(exc))
-    problems = [*cache.recoveries, *damage]
-    if repair and (damage or found.damaged):
-        cache.recover("; ".join(damage) or f"{found.damaged:,} damaged entries")
-    set_aside = cache.folder / cache.set_aside[-1] if cache.recoveries else None
-    return Verification(found.entries, found.damaged, problems, set_aside)
+        numbers.add(database, on_damage)
+        ((answer,),) = database.select("PRAGMA integrity_check(1)")
+        if answer != "ok":
+            raise sqlite3.DatabaseError(answer.splitlines()[-1])
+    return Verification(numbers.entries, numbers.damaged)
 
 
 class Pruned(NamedTuple):

@@ -96,12 +96,12 @@ def export_answers(cache: DiskCache, target: Path | str) -> Exported:
 def _file(where: Path | str) -> tuple[Storage, str]:
     """The storage of a file, and its name there."""
     path = Path(where)
-    found: tuple[Storage, str] = (
+    place: tuple[Storage, str] = (
         open_file(str(where)) if is_remote(where) else (LocalStorage(path.parent), path.name)
     )
-    if found[1] in ("", ".."):
+    if place[1] in ("", ".."):
         raise ConfigError(f"{where}: this is not a file; name one in it")
-    return found
+    return place
 
 
 @contextlib.contextmanager

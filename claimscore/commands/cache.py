@@ -52,8 +52,8 @@ def _opened_cache(cache_dir: Path | None, *, new: bool = False) -> Iterator[Disk
         store.close()
 
 
-def _tell(as_json: bool, found: Mapping[str, Any], text: str) -> None:
-    print(json.dumps(found) if as_json else text)
+def _tell(as_json: bool, facts: Mapping[str, Any], text: str) -> None:
+    print(json.dumps(facts) if as_json else text)
 
 
 @cache.command("stats")
@@ -67,28 +67,27 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
     from claimscore.pipeline.encoders.results import stored_models
 
     folder = cache_dir or user_cache_dir()
-    found = CacheDetails()
+    numbers = CacheDetails()
     if DiskCache.is_in(folder):
         with _opened_cache(folder) as store:
-            found = details(store)
+            numbers = details(store)
     models = stored_models(folder / MODELS)
     _tell(
         as_json,
         {
             "folder": str(folder),
-            **found.to_json(),
+            **numbers.to_json(),
             "model_results": [model.to_json() for model in models],
         },
-        "\n".join([str(folder), found.text(), *(model.text() for model in models)]),
+        "\n".join([str(folder), numbers.text(), *(model.text() for model in models)]),
     )
 
 
 @cache.command("verify")
 @_cache_dir_option
-@own_option("--repair", is_flag=True, help="Remove damaged answers, which are then bought again.")
 @json_option
-def cache_verify(cache_dir: Path | None, repair: bool, as_json: bool) -> int:
-    """Check every stored answer and the database; exit status 3 means damage."""
+def cache_verify(cache_dir: Path | None, as_json: bool) -> int:
+    """Check every stored answer and the database; exit status 3 means damaged answers."""
     from claimscore.cache.maintenance import verify
 
     def show(damaged: DamagedEntry) -> None:
@@ -96,9 +95,9 @@ def cache_verify(cache_dir: Path | None, repair: bool, as_json: bool) -> int:
             print(f"damaged: {damaged.key}: {damaged.reason}")
 
     with _opened_cache(cache_dir) as store:
-        found = verify(store, repair=repair, on_damage=show)
-    _tell(as_json, found.to_json(), found.text())
-    return EXIT_OK if found.is_clean else EXIT_FAILED_RECORDS
+        result = verify(store, on_damage=show)
+    _tell(as_json, {"clean": not result.damaged, **result._asdict()}, result.text())
+    return EXIT_FAILED_RECORDS if result.damaged else EXIT_OK
 
 
 @cache.command("prune")
@@ -124,19 +123,19 @@ def cache_prune(cache_dir: Path | None, age_s: float, dry_run: bool, as_json: bo
     from claimscore.pipeline.encoders.results import prune_models
 
     folder = cache_dir or user_cache_dir()
-    found = Pruned(0, 0)
+    pruned = Pruned(0, 0)
     if DiskCache.is_in(folder) or not (folder / MODELS).is_dir():
         with _opened_cache(cache_dir) as store:
-            found = prune(store, age_s, dry_run=dry_run)
+            pruned = prune(store, age_s, dry_run=dry_run)
     models = prune_models(folder / MODELS, age_s, dry_run=dry_run)
     _tell(
         as_json,
         {
-            **found._asdict(),
+            **pruned._asdict(),
             "model_results": [model.to_json() for model in models],
             "dry_run": dry_run,
         },
-        "\n".join([found.text(dry_run), *(f"gone: {model.text()}" for model in models)]),
+        "\n".join([pruned.text(dry_run), *(f"gone: {model.text()}" for model in models)]),
     )
 
 
@@ -152,9 +151,9 @@ def cache_export(file: Path | str, cache_dir: Path | None, as_json: bool) -> int
     from claimscore.cache.transfer import export_answers
 
     with _opened_cache(cache_dir) as store:
-        found = export_answers(store, file)
-    _tell(as_json, {"file": str(file), **found._asdict()}, f"{file}: {found.text()}")
-    return EXIT_FAILED_RECORDS if found.damaged else EXIT_OK
+        result = export_answers(store, file)
+    _tell(as_json, {"file": str(file), **result._asdict()}, f"{file}: {result.text()}")
+    return EXIT_FAILED_RECORDS if result.damaged else EXIT_OK
 
 
 @cache.command("import")
@@ -170,5 +169,5 @@ def cache_import(file: Path | str, cache_dir: Path | None, as_json: bool) -> Non
     from claimscore.cache.transfer import import_answers
 
     with _opened_cache(cache_dir, new=True) as store:
-        found = import_answers(store, file)
-    _tell(as_json, {"file": str(file), **found._asdict()}, f"{file}: {found.text()}")
+        result = import_answers(store, file)
+    _tell(as_json, {"file": str(file), **result._asdict()}, f"{file}: {result.text()}")

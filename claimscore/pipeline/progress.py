@@ -91,7 +91,7 @@ class Progress:
     chunks at work is done, all together. A chunk has `chunk_records` of the `records_total`;
     `requests_expected` are the requests by the estimate, where one was made. Threads of the model
     stage may report at once. `is_loading` says that models are being loaded. `notice` is what the
-    user should know now, as a cache that was mended.
+    user should know now, as a damaged answer in the cache.
     """
 
     phase: str = "reading"

@@ -157,18 +157,18 @@ class _Stored(Generic[T]):
         on_batch: OnBatch | None,
     ) -> NDArray[np.float32]:
         """The values of all inputs ``[n, d]``; those that are not stored are computed."""
-        found, rows = self.rows.look_up(keys)
-        missing = np.flatnonzero(~found)
+        is_stored, rows = self.rows.look_up(keys)
+        missing = np.flatnonzero(~is_stored)
         n_missing = int(unique.counts[missing].sum())
-        n_found = len(unique.inverse) - n_missing
-        if on_batch is not None and n_found:
-            on_batch(n_found)
+        n_stored = len(unique.inverse) - n_missing
+        if on_batch is not None and n_stored:
+            on_batch(n_stored)
         self._stats.add(len(keys) - len(missing), 0)
         if not len(missing) and len(keys):
             return rows[unique.inverse, 1:]
         items = [unique.items[place] for place in missing.tolist()]
         tell = on_batch and (
-            lambda done: on_batch(n_found + n_missing * done // max(1, len(missing)))
+            lambda done: on_batch(n_stored + n_missing * done // max(1, len(missing)))
         )
         try:
             computed = compute(items, on_batch=tell)
@@ -179,17 +179,17 @@ class _Stored(Generic[T]):
         computed = self.rows.keep(keys[missing], computed, self.model.truncates(items))
         values = np.empty((len(keys), computed.shape[1]), dtype=np.float32)
         values[missing] = computed
-        if n_found:
-            values[found] = rows[:, 1:]
+        if n_stored:
+            values[is_stored] = rows[:, 1:]
         return values[unique.inverse]
 
     def truncates(self, items: Sequence[T]) -> NDArray[np.bool_]:
         """Which of all inputs the model cuts ``[n]``: as stored, else asked of the model."""
         unique, keys = self._keyed(items)
-        found, rows = self.rows.look_up(keys)
+        is_stored, rows = self.rows.look_up(keys)
         cut = np.empty(len(keys), dtype=bool)
-        cut[found] = rows[:, 0] > 0
-        missing = np.flatnonzero(~found)
+        cut[is_stored] = rows[:, 0] > 0
+        missing = np.flatnonzero(~is_stored)
         if len(missing):
             cut[missing] = self.model.truncates([unique.items[i] for i in missing.tolist()])
         return cut[unique.inverse]
@@ -230,18 +230,18 @@ class ResultFolder:
     """The stored values of one model, which several processes and threads may read and add to.
 
     Guarantees: a value is what was added, bit for bit, or is not there; of two values of one key
-    all readers get the first. A kill loses at most the rows being added. Damaged files are set
-    aside and their values computed again; where a folder cannot be read or written, nothing is
-    found or kept. One notice says why. ``facts`` decide the folder's name and its keys.
+    all readers get the first. A kill loses at most the rows being added. Where a folder is damaged,
+    or cannot be read or written, nothing is found or kept, and one notice says why. ``facts``
+    decide the folder's name and its keys.
     """
 
     def __init__(
         self, parent: Path, facts: Mapping[str, str], on_notice: Callable[[str], None]
     ) -> None:
-        said = json.dumps(facts, sort_keys=True, ensure_ascii=False)
-        name = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+        described = json.dumps(facts, sort_keys=True, ensure_ascii=False)
+        name = hashlib.sha256(described.encode("utf-8", "surrogatepass")).hexdigest()[:24]
         self.folder = parent / f"{facts['kind']}-{name}"
-        self._salt = _digests([said])[0]
+        self._salt = _digests([described])[0]
         self._facts = dict(facts)
         self._on_notice = on_notice
         self._may_read = self._may_write = True
@@ -274,7 +274,7 @@ class ResultFolder:
                     which = places >= 0
                     return which, files.read(places[which], keys[which])
             except DamagedError as exc:
-                self._set_aside(str(exc))
+                self._refuse(exc)
             except OSError as exc:
                 self._may_read = False
                 self._stop_keeping(reason(exc))
@@ -286,16 +286,15 @@ class ResultFolder:
         """Add values of distinct keys; return those stored now: another process may be first."""
         rows = np.concatenate([truncated[:, None].astype(np.float32), values], axis=1)
         with self._using:
-            for _ in range(2):
-                if not (self._may_read and self._may_write and len(keys)):
-                    break
-                try:
-                    with self._locked():
-                        return self._add(keys, rows)[:, 1:]
-                except DamagedError as exc:
-                    self._set_aside(str(exc))
-                except OSError as exc:
-                    self._stop_keeping(reason(exc))
+            if not (self._may_read and self._may_write and len(keys)):
+                return values
+            try:
+                with self._locked():
+                    return self._add(keys, rows)[:, 1:]
+            except DamagedError as exc:
+                self._refuse(exc)
+            except OSError as exc:
+                self._stop_keeping(reason(exc))
         return values
 
     def close(self) -> None:
@@ -350,23 +349,9 @@ class ResultFolder:
         self._may_write = False
         self._on_notice(f"{self.folder}: results of models are not kept from here on ({why})")
 
-    def _set_aside(self, why: str) -> None:
-        """Rename a damaged folder; of several processes one does it."""
-        damaged = self._files
-        try:
-            with self._locked():
-                if damaged is None or damaged.are_in(self.folder):
-                    names = (f"{self.folder.name}.damaged-{n}" for n in itertools.count(1))
-                    paths = map(self.folder.with_name, names)
-                    aside = next(path for path in paths if not path.exists())
-                    self.folder.rename(aside)
-                    self._on_notice(
-                        f"{self.folder}: stored results of models were damaged ({why}); they are "
-                        f"computed again, and the files are now {aside.name}"
-                    )
-        except OSError as exc:
-            self._may_read = False
-            self._stop_keeping(reason(exc))
+    def _refuse(self, damage: DamagedError) -> None:
+        self._may_read = False
+        self._stop_keeping(f"they are damaged: {damage}; remove the folder to begin anew")
         self.close()
 
 
@@ -482,7 +467,7 @@ class KeyIndex:
 
     def find(self, keys: Keys) -> NDArray[np.int64]:
         """The place of each key, -1 where there is none."""
-        found = np.full(len(keys), -1, dtype=np.int64)
+        positions = np.full(len(keys), -1, dtype=np.int64)
         order = np.argsort(keys[:, 0])
         first, second = keys[order, 0], keys[order, 1]
         for run_first, run_second, places in self._runs:
@@ -491,8 +476,8 @@ class KeyIndex:
                 for step in (0, 1):
                     at = np.minimum(start + step, len(places) - 1)
                     same = (run_first[at] == first) & (run_second[at] == second)
-                    found[order[same]] = places[at[same]]
-        return found
+                    positions[order[same]] = places[at[same]]
+        return positions
 
 
 def create_files(folder: Path, facts: Mapping[str, str], width: int) -> None:
@@ -526,8 +511,8 @@ class StoredModel(NamedTuple):
 
 
 def stored_models(folder: Path) -> list[StoredModel]:
-    """Every model with results in the folder, damaged ones that were set aside too."""
-    found = []
+    """Every model with results in the folder."""
+    models = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         keys, values = path / KEYS, path / VALUES
         if not (keys.is_file() and values.is_file()):
@@ -541,8 +526,8 @@ def stored_models(folder: Path) -> list[StoredModel]:
         n_bytes = sum(stat.st_size for stat in stats)
         last_added = max(stat.st_mtime for stat in stats)
         facts = facts if isinstance(facts, dict) else {}
-        found.append(StoredModel(path, facts, rows, n_bytes, last_added))
-    return found
+        models.append(StoredModel(path, facts, rows, n_bytes, last_added))
+    return models
 
 
 def prune_models(folder: Path, older_than_s: float, *, dry_run: bool) -> list[StoredModel]:

@@ -1,4 +1,4 @@
-"""`verify` finds and names every damage and repairs it; `prune` and `stats` tell the truth."""
+"""`verify` finds and names every damage; `prune` and `stats` tell the truth."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.cache.database import NewRow, readable_rows
+from claimscore.cache.database import NewRow
 from claimscore.cache.entry import Entry, encode_entry
 from claimscore.cache.maintenance import DamagedEntry, details, prune, verify
 from claimscore.cache.store import DiskCache
+from claimscore.errors import ConfigError
 from claimscore.types import Completion
 from tests.support.cache_samples import entries, entry, filled, key, opened, overwrite, sql
 
@@ -18,16 +19,6 @@ DAY = 86400.0
 
 
 # -- verify
-
-
-def test_a_sound_cache_is_clean(tmp_path: Path):
-    filled(tmp_path, 30)
-    before = sorted(path.name for path in tmp_path.iterdir())
-    with opened(tmp_path) as cache:
-        found = verify(cache, repair=True)
-    assert found.is_clean
-    assert (found.entries, found.damaged, found.unrepaired) == (30, 0, False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 DAMAGE = [
@@ -45,38 +36,18 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("change", "reason"), DAMAGE)
-def test_a_damaged_entry_is_named_and_set_aside(tmp_path: Path, change: str, reason: str):
+def test_a_damaged_entry_is_named_until_it_is_bought_again(
+    tmp_path: Path, change: str, reason: str
+):
     filled(tmp_path, 30)
     sql(tmp_path, f"UPDATE Cache SET {change} WHERE key = ?", key(4))
     with opened(tmp_path) as cache:
         named: list[DamagedEntry] = []
-        found = verify(cache, on_damage=named.append)
-        assert (found.entries, found.damaged, found.unrepaired) == (30, 1, True)
-        assert "--repair" in found.text()
+        assert verify(cache, on_damage=named.append) == (30, 1)
         assert [reason in damaged.reason for damaged in named] == [True]
-        repaired = verify(cache, repair=True)
-        assert repaired.set_aside == tmp_path / "cache.db.damaged-1"
-        assert not repaired.unrepaired
-        assert not repaired.is_clean
-        assert details(cache).entries == 29
+        assert cache.get_many(list(entries(30))).items() <= entries(30).items()
         cache.put_many({key(4): entry(4)})
         assert cache.get_many(list(entries(30))) == entries(30)
-    with opened(tmp_path) as cache:
-        assert verify(cache).is_clean
-    assert len(list(readable_rows(tmp_path / "cache.db.damaged-1"))) == 30
-    assert (tmp_path / "cache.db.damaged-1").stat().st_mode & 0o777 == 0o600
-
-
-def test_sound_entries_between_damaged_ones_stay(tmp_path: Path):
-    filled(tmp_path, 1200)
-    with opened(tmp_path) as cache:
-        for number in (1, 2):
-            sql(tmp_path, "UPDATE Cache SET value = X'00' WHERE rowid % 2 = 0")
-            found = verify(cache, repair=True)
-            assert (found.entries, found.damaged) == (1200 // number, 600 // number)
-            assert found.set_aside == tmp_path / f"cache.db.damaged-{number}"
-            assert details(cache).entries == 600 // number
-        assert details(cache).set_aside == ["cache.db.damaged-1", "cache.db.damaged-2"]
 
 
 def test_a_cache_in_use_is_checked(tmp_path: Path):
@@ -100,7 +71,7 @@ def index_page(database: Path) -> int:
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["page", "one key of it"])
-def test_a_damaged_index_is_found_and_made_anew(tmp_path: Path, whole: bool):
+def test_a_damaged_index_is_noticed(tmp_path: Path, whole: bool):
     database = filled(tmp_path, 20)
     at = index_page(database) * 4096
     if whole:
@@ -108,15 +79,23 @@ def test_a_damaged_index_is_found_and_made_anew(tmp_path: Path, whole: bool):
     else:
         page = database.read_bytes()[at : at + 4096]
         overwrite(database, at + page.index(key(1).encode()[:8]), b"zzzz")
-    with opened(tmp_path) as cache:
-        found = verify(cache)
-        assert found.problems
-        assert found.unrepaired
-        verify(cache, repair=True)
-        assert "cache.db.damaged-1" in cache.notices[0]
-        assert cache.get_many(list(entries(20))) == entries(20)
-    with opened(tmp_path) as cache:
-        assert verify(cache).is_clean
+    with opened(tmp_path) as cache, pytest.raises(ConfigError, match=r"cache\.db is damaged"):
+        verify(cache)
+
+
+def test_a_damaged_row_number_does_not_make_walks_endless(tmp_path: Path):
+    database = filled(tmp_path, 20)
+    content = database.read_bytes()
+    pages = range(4096, len(content), 4096)
+    start = [at for at in pages if content[at] == 0x0D and b'{"v":1' in content[at : at + 4096]][-1]
+    last_cell = int.from_bytes(content[start + 3 : start + 5], "big") - 1
+    pointer = start + 8 + 2 * last_cell
+    number = start + int.from_bytes(content[pointer : pointer + 2], "big")
+    while content[number] & 0x80:  # the size of the row, a varint, is before its number
+        number += 1
+    overwrite(database, number + 1, b"\x01")
+    with opened(tmp_path) as cache, pytest.raises(ConfigError, match="out of order"):
+        prune(cache, -DAY, dry_run=True)
 
 
 # -- prune
