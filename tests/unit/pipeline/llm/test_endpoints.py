@@ -295,6 +295,17 @@ async def test_a_server_that_refuses_everything_for_too_long_ends_patience() -> 
     assert 300 <= run.servers[0].asked[-1][0] < 400
 
 
+async def test_a_server_that_answers_too_late_is_asked_less_at_once() -> None:
+    class Loaded(TimedServer):
+        async def complete(self, request: Request) -> Completion:
+            self.latency_s = 2.0 * (self.in_flight + 1)
+            return await super().complete(request)
+
+    run = Run(Loaded("loaded", 2), slots=64, timeout_s=20)
+    assert await run.ask(300) == {"answered": 300}
+    assert 64 <= run.asked_again().total() < 150
+
+
 # -- waiting
 
 

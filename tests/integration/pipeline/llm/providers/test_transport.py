@@ -69,9 +69,7 @@ class Visit:
         head = await self._reader.receive_until(b"\r\n\r\n", 65536)
         lines = head.lower().split(b"\r\n")
         lengths = [line[15:] for line in lines if line.startswith(b"content-length:")]
-        self._server.bodies.append(
-            await self._reader.receive_exactly(int(lengths[0])) if lengths else b""
-        )
+        await self._reader.receive_exactly(int(lengths[0]) if lengths else 0)
         self._server.heads.append(head)
         return head
 
@@ -95,19 +93,17 @@ Handler = Callable[[Visit], Awaitable[None]]
 
 
 class Server:
-    """Counts connections; `heads` and `bodies` are what was asked."""
+    """Counts connections; `heads` are what was asked."""
 
     def __init__(self) -> None:
         self.url = ""
         self.n_connections = 0
         self.heads: list[bytes] = []
-        self.bodies: list[bytes] = []
-        self.left = anyio.Event()
 
 
 @contextlib.asynccontextmanager
 async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
-    """A server of one's own; `left` is set whenever a handler has come to its end."""
+    """A server whose connections are handled so."""
     server = Server()
 
     async def visited(stream: ByteStream) -> None:
@@ -115,7 +111,6 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
         async with stream:
             with contextlib.suppress(*HUNG_UP):
                 await handler(Visit(server, stream))
-        server.left.set()
 
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
         port = listener.extra(SocketAttribute.local_port)
@@ -127,24 +122,19 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
             tasks.cancel_scope.cancel()
 
 
-@contextlib.asynccontextmanager
-async def connected(server: Server, timeout_s: float = 10.0) -> AsyncIterator[DirectTransport]:
-    made = DirectTransport(server.url, timeout_s)
-    try:
-        yield made
-    finally:
-        await made.aclose()
+def connected(server: Server, timeout_s: float = 10.0) -> contextlib.aclosing[DirectTransport]:
+    return contextlib.aclosing(DirectTransport(server.url, timeout_s))
 
 
 async def post(to: Transport, body: bytes = b"[1]") -> Reply:
     return await to.send("POST", "/chat/completions", [(b"authorization", b"Bearer x")], body)
 
 
-def always(data: bytes) -> Handler:
+def always(data: bytes, most: int = 10**9) -> Handler:
     """The same answer to every request on a connection."""
 
     async def handler(visit: Visit) -> None:
-        while True:
+        for _ in range(most):
             await visit.request()
             await visit.send(data)
 
@@ -152,11 +142,7 @@ def always(data: bytes) -> Handler:
 
 
 def then_hang_up(data: bytes) -> Handler:
-    async def handler(visit: Visit) -> None:
-        await visit.request()
-        await visit.send(data)
-
-    return handler
+    return always(data, 1)
 
 
 # -- asking

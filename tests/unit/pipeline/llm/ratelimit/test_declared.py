@@ -7,30 +7,8 @@ the machine.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.limiter_simulation import SimulatedServer, simulate
-
-# -- what headers declare
-
-
-@given(
-    st.integers(20, 5000), st.sampled_from([0.05, 0.5, 3.0]), st.integers(1, 40), st.integers(0, 10)
-)
-@settings(max_examples=25, deadline=None)
-def test_no_minute_exceeds_an_option(rpm: int, latency_s: float, concurrency: int, seed: int):
-    server = SimulatedServer(
-        rpm=rpm * 2,
-        latency_s=latency_s,
-        headers="at admission",
-        depth_s=60,
-        isolated=0.1,
-        seed=seed,
-    )
-    client = simulate(server, min(2 * rpm, 3000), rpm=rpm, concurrency=concurrency, seed=seed)
-    assert client.most_in_a_minute() <= rpm
-    assert len(client.done) == min(2 * rpm, 3000)
 
 
 @pytest.mark.parametrize(

@@ -38,15 +38,6 @@ class Script:
             n += 1
         return n
 
-    def take_at_once_and_give_back(self) -> int:
-        """How many are to be had, up to 64; none is kept."""
-        permits = []
-        while len(permits) < 64 and (permit := self.limiter.try_reserve(0)) is not None:
-            permits.append(permit)
-        for permit in permits:
-            self.limiter.failed(permit, counted=False)
-        return len(permits)
-
     def answer(self, permits: list[Permit], limits: RateLimits | None = None) -> None:
         for permit in permits:
             self.limiter.answered(permit, permit.tokens, limits)
@@ -127,25 +118,3 @@ def test_until_the_server_has_said_anything_the_first_burst_stays_small():
     assert script.take_at_once() == 0  # it begins to wait
     script.now += 5
     assert script.take_at_once() == 8
-
-
-def test_answers_that_come_too_late_leave_few_in_flight():
-    """Towards one at a time; answers alone let it grow, one in the time of them all."""
-    script = Script(slow_start=False, rpm=1e9)
-    permits = script.take(64)
-    windows = []
-    while len(permits) > 1:
-        for permit in permits:
-            script.limiter.failed(permit, counted=True, timed_out=True)
-        windows.append(script.limiter.state().window)
-        script.now += 3600
-        permits = script.take(script.take_at_once_and_give_back())
-    assert windows == [15, 3, 1]
-    for _ in range(3):
-        script.answer(permits)
-        permits = script.take(script.take_at_once_and_give_back())
-    assert script.limiter.state().window == len(permits) == 2
-    script.answer(permits)
-    for _ in range(3000):
-        script.answer(script.take(script.take_at_once_and_give_back()))
-    assert script.limiter.state().window is None
