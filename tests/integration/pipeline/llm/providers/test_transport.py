@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import socket
 import ssl
-import struct
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -75,12 +73,6 @@ class Visit:
 
     async def send(self, data: bytes) -> None:
         await self.stream.send(data)
-
-    async def reset(self) -> None:
-        """Hang up as a crash does."""
-        raw = self.stream.extra(SocketAttribute.raw_socket)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await self.stream.aclose()
 
     async def gone(self) -> None:
         """Return when the client has hung up."""
@@ -168,11 +160,6 @@ async def test_bodies_in_all_their_forms(data: bytes):
 # -- what breaks
 
 
-async def reset_before_an_answer(visit: Visit) -> None:
-    await visit.request()
-    await visit.reset()
-
-
 HALF = answer(b'{"choices": []}')[:-4]
 HALF_GZIP = gzip.compress(b"hello")[:-3]
 
@@ -184,7 +171,6 @@ def coded(body: bytes, coding: str) -> bytes:
 @pytest.mark.parametrize(
     ("handler", "kind", "words"),
     [
-        pytest.param(reset_before_an_answer, "dropped", "without an answer", id="reset"),
         pytest.param(then_hang_up(b""), "dropped", "without an answer", id="closed"),
         pytest.param(then_hang_up(HALF), "body", "broke off", id="shorter than its length"),
         pytest.param(then_hang_up(CHUNKED + b"xyz\r\n"), "body", "broke off", id="no chunk"),
@@ -246,7 +232,7 @@ async def test_a_server_that_is_not_there():
 # -- what is used again
 
 
-@pytest.mark.parametrize("how", ["closed", "reset", "talks"])
+@pytest.mark.parametrize("how", ["closed", "talks"])
 async def test_a_connection_that_went_bad_while_idle_is_not_used(how: str):
     """It is seen before anything is sent: no error, and no request twice."""
     read, went_bad = anyio.Event(), anyio.Event()
@@ -259,8 +245,6 @@ async def test_a_connection_that_went_bad_while_idle_is_not_used(how: str):
         await read.wait()
         if how == "closed":
             await visit.stream.aclose()
-        elif how == "reset":
-            await visit.reset()
         else:
             await visit.send(answer(b"for nobody"))
         went_bad.set()

@@ -23,15 +23,6 @@ pytestmark = pytest.mark.anyio
 A, B = question("a"), question("b")
 
 
-async def stopped_while_waiting(server: BatchServer, machine: Machine) -> None:
-    """A run of one question that is stopped at its first look."""
-    provider = machine.provider()
-    async with anyio.create_task_group() as tasks:
-        server.faults["look"] = [tasks.cancel_scope.cancel]
-        tasks.start_soon(ask, provider, [A])
-    await provider.aclose()
-
-
 @pytest.mark.parametrize("call", ["", "upload", "create", "look", "download"])
 async def test_a_stop_ends_the_waiting_and_loses_nothing(
     call: str, server: BatchServer, machine: Machine

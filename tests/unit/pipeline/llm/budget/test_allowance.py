@@ -8,43 +8,29 @@ import pytest
 
 from claimscore.errors import BudgetError, StoppedEarly
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
-from claimscore.pipeline.llm.budget.ledger import Allowance, Ledger, Spent, parse_spent
+from claimscore.pipeline.llm.budget.ledger import Allowance, Ledger, parse_spent
 from claimscore.types import Usage
 from tests.unit.pipeline.llm.budget.test_cap import PRICE, request
 
 pytestmark = pytest.mark.anyio
 
 
-class Store:
-    """What another machine would find there."""
-
-    def __init__(self, path: Path, *, step_requests: int, step_pico: int = 0) -> None:
-        self.short_form = b""
-        self.n_writes = 0
-        self.ledger = Ledger(path, Allowance(self.write, step_requests, step_pico))
-
-    def write(self) -> None:
-        self.n_writes += 1
-        self.short_form = self.ledger.short_form("here")
-
-    def spent(self) -> Spent:
-        return parse_spent(self.short_form, "the store")[0]
-
-
 async def test_the_store_says_so_before_a_request_is_sent(tmp_path: Path) -> None:
-    store = Store(tmp_path / "spend.jsonl", step_requests=4)
-    budget = Budget(price=PRICE, max_requests=10, ledger=store.ledger)
+    writes: list[bytes] = []
+    allowance = Allowance(lambda: writes.append(ledger.short_form("here")), 4, 0)
+    ledger = Ledger(tmp_path / "spend.jsonl", allowance)
+    budget = Budget(price=PRICE, max_requests=10, ledger=ledger)
     assert budget.try_reserve(request()) is None
     sent: list[Reservation] = []
     for _ in range(10):
         sent.append(await budget.reserve(request()))
-        assert store.spent().requests >= len(sent)
+        assert parse_spent(writes[-1], "the store")[0].requests >= len(sent)
         budget.settle(sent[-1], Usage(10, 5))
-    assert store.n_writes == 2, "one for each block of five"
+    assert len(writes) == 2, "one for each block of five"
     with pytest.raises(BudgetError, match="--max-requests 10 is used up"):
         await budget.reserve(request())
     budget.flush()
-    store.ledger.close()
+    ledger.close()
 
 
 async def test_a_store_that_is_away_stops_the_run(tmp_path: Path) -> None:

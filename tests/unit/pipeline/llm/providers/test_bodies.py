@@ -250,12 +250,6 @@ def test_learning_comes_to_an_end(status: int, message: str, about: str):
     raise AssertionError("it goes on")
 
 
-def test_a_dialect_can_be_kept():
-    """As plain JSON, for the next run."""
-    for dialect in (FIRST, Dialect("text", "max_completion_tokens", frozenset({"top_p"}))):
-        assert Dialect.from_json(json.loads(json.dumps(dialect.to_json()))) == dialect
-
-
 def test_what_utf8_cannot_carry_becomes_a_question_mark():
     """Everything else goes as it is."""
     request = Request("openai", "n", "m", (Message("user", "a\ud800b é 漢"),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claimscore.pipeline.llm.ratelimit.limiter import Permit, RateLimiter
-from claimscore.types import LimitState, RateLimits
+from claimscore.types import RateLimits
 
 
 class Script:
@@ -99,10 +99,6 @@ def test_failures_give_tokens_back_unless_they_count(counted: bool):
     (permit,) = script.take(1, tokens=1000)
     script.limiter.failed(permit, counted=counted)
     assert script.limiter.wait_s(0) == pytest.approx(10 if counted else 0, rel=0.06)
-
-
-def told(rpm: float, remaining: float, reset_s: float) -> RateLimits:
-    return RateLimits(requests=LimitState(rpm, remaining, reset_s))
 
 
 def test_until_the_server_has_said_anything_the_first_burst_stays_small():
