@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import httpx2
 
 RECORDED = Path(__file__).with_name("recorded_servers.json")
 KEY = "sk-right"
@@ -38,14 +38,11 @@ def recorded(name: str) -> dict[str, Exchange]:
 
 def ask(url: str, body: object, key: str | None = KEY) -> Exchange:
     """Send JSON with a key and read the answer, whatever its status."""
-    headers = {"content-type": "application/json"}
-    headers |= {"authorization": f"Bearer {key}"} if key else {}
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return _exchange(answer.status, answer.headers, answer.read())
-    except urllib.error.HTTPError as exc:
-        return _exchange(exc.code, exc.headers, exc.read())
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    reply = httpx2.post(url, json=body, headers=headers, timeout=60)
+    names = ("x-ratelimit", "retry-after")
+    read = {name: value for name, value in reply.headers.items() if name.startswith(names)}
+    return Exchange(reply.status_code, read, reply.text)
 
 
 def play(name: str, base_url: str) -> dict[str, Exchange]:
@@ -71,12 +68,6 @@ def play(name: str, base_url: str) -> dict[str, Exchange]:
 
 def _said(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
-
-
-def _exchange(status: int, headers: Any, body: bytes) -> Exchange:
-    told = {name.lower(): value for name, value in headers.items()}
-    read = {k: v for k, v in told.items() if k.startswith(("x-ratelimit", "retry-after"))}
-    return Exchange(status, read, body.decode())
 
 
 if __name__ == "__main__":

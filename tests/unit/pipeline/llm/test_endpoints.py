@@ -5,11 +5,10 @@ In virtual time, so that shares are counts and not measurements.
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import pytest
@@ -38,15 +37,12 @@ def the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anyio.to_thread, "run_sync", at_once)
 
 
-@dataclasses.dataclass(frozen=True)
-class Down:
+class Down(NamedTuple):
     """From when to when a server is down, and what it says meanwhile."""
 
     from_s: float
     to_s: float
-    error: TransientError = dataclasses.field(
-        default_factory=lambda: TransientError("connection refused", "connect")
-    )
+    error: TransientError = TransientError("connection refused", "connect")
 
 
 class TimedServer:

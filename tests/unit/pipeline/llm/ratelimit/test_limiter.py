@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from claimscore.pipeline.llm.ratelimit.limiter import Permit, RateLimiter
-from claimscore.types import RateLimits
 
 
 class Script:
@@ -38,9 +37,9 @@ class Script:
             n += 1
         return n
 
-    def answer(self, permits: list[Permit], limits: RateLimits | None = None) -> None:
+    def answer(self, permits: list[Permit]) -> None:
         for permit in permits:
-            self.limiter.answered(permit, permit.tokens, limits)
+            self.limiter.answered(permit, permit.tokens, None)
 
     def refuse(self, permits: list[Permit], retry_after_s: float | None = None) -> None:
         for permit in permits:
