@@ -202,19 +202,6 @@ def test_records_are_made_from_the_same_input_only(
     assert_as_before(config, finished)
 
 
-def test_without_settings_the_work_is_left_alone(copied: RunConfig) -> None:
-    """run.toml changed by hand or gone: refused, and its copy goes on."""
-    out = out_of(copied)
-    before = {path: path.read_bytes() for path in parts(out)}
-    for damage in (flip, delete):
-        damage(out / "run.toml", 100)
-        with pytest.raises(ConfigError, match=r"run\.toml: .*; put its copy .* in its place"):
-            run(copied)
-        assert {path: path.read_bytes() for path in parts(out)} == before
-        shutil.copy(out / ".state" / "run.toml", out / "run.toml")
-    assert again(copied)[1] == 0
-
-
 def test_a_folder_in_the_place_of_a_part(copied: RunConfig) -> None:
     """No file of the user is removed: one line says what is in the way."""
     path = out_of(copied) / "nli" / "part-000006-nli-a-b.parquet"

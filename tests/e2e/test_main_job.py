@@ -43,15 +43,6 @@ def write_records(path: Path, n: int) -> Path:
     return path
 
 
-@pytest.fixture
-def few(tmp_path: Path) -> Path:
-    """Four of the examples, on phones."""
-    lines = EXAMPLES.read_text(encoding="utf-8").splitlines(keepends=True)
-    path = tmp_path / "few.jsonl"
-    path.write_text("".join(line for line in lines if '"phones"' in line), encoding="utf-8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The README's run, once."""

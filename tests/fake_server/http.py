@@ -170,16 +170,11 @@ def json_response(status: int, body: Any, headers: Mapping[str, str] | None = No
     return response(status, json.dumps(body).encode(), headers)
 
 
-def response(
-    status: int,
-    body: bytes,
-    headers: Mapping[str, str] | None = None,
-    content_type: str = "application/json",
-) -> bytes:
+def response(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
     """A whole response."""
     more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) if headers else ""
     return (
-        f"HTTP/1.1 {status} x\r\ncontent-type: {content_type}\r\n"
+        f"HTTP/1.1 {status} x\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n{more}\r\n"
     ).encode() + body
 

@@ -13,8 +13,8 @@ from claimscore.errors import ConfigError
 from claimscore.runs import RunDirectory, WorkerChunk, compaction, retry_if_compacted
 from claimscore.runs.manifest_log import LOG_FILE, LOG_FOLDER
 from claimscore.runs.parts import PartFiles
-from claimscore.tables import CLAIMS, FAILURES, SCORES
-from tests.support.run_tables import claims, failures, scores
+from claimscore.tables import CLAIMS, FAILURES
+from tests.support.run_tables import claims, failures
 
 SIDES = ("a", "b")
 
@@ -281,38 +281,6 @@ class RunDirectoryContract:
         assert not names(run)
 
     # Other files
-
-    def test_scores_have_the_bytes_that_a_disk_has(self, run: RunDirectory, tmp_path: Path) -> None:
-        run.write_scores([scores(0, 3), scores(3, 5)])
-        with RunDirectory(tmp_path / "other") as local:
-            local.write_scores([scores(0, 5)])
-        content = local.storage.read("scores.parquet")
-        assert run.storage.read("scores.parquet") == content
-        run.check_scores()
-        run.storage.write("scores.parquet", content[:-1])
-        with pytest.raises(ConfigError, match=r"scores\.parquet: damaged: not what was written"):
-            run.check_scores()
-        run.write_scores([])
-        table = pl.scan_parquet(run.storage.address("scores.parquet"), glob=False).collect()
-        assert table.equals(SCORES.empty())
-
-    def test_small_files_are_read_back(self, run: RunDirectory) -> None:
-        with pytest.raises(ConfigError, match=r"plan\.json: missing"):
-            run.plan()
-        run.write_plan({"tasks": {"verify": ["a"]}, "out": None})
-        assert run.summary() == {}
-        run.write_summary({"mean": {"caspr": 0.25}, "n": 3})
-        with pytest.raises(ValueError, match="not JSON compliant"):
-            run.write_summary({"mean": float("nan")})
-        for view in views(run):
-            assert view.settings == {"seed": 0}
-            assert view.plan() == {"tasks": {"verify": ["a"]}, "out": None}
-            assert view.summary() == {"mean": {"caspr": 0.25}, "n": 3}
-        for name, read in (("plan.json", run.plan), ("summary.json", run.summary)):
-            path = f".state/{name}" if name == "plan.json" else name
-            run.storage.write(path, b"{")
-            with pytest.raises(ConfigError, match=rf"{name}: damaged"):
-                read()
 
     def test_a_reader_takes_no_lock_and_writes_nothing(self, run: RunDirectory) -> None:
         run.write_parts(0, "decompose", {"claims": claims("a")})

@@ -49,19 +49,6 @@ class StorageContract:
         storage.delete()
         assert list(storage.sizes()) == []
 
-    def test_a_stream_reads_and_seeks(
-        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("claimscore.storage.objects.RANGE_BYTES", 1000)
-        data = bytes(range(256)) * 20
-        storage.write("big", data)
-        with storage.open("big") as stream:
-            assert stream.read(10) == data[:10]
-            assert stream.read() == data[10:]
-            stream.seek(-4000, 2)
-            assert stream.read(7) == data[-4000:-3993]
-            assert stream.readline() == data[-3993 : data.index(b"\n", len(data) - 3993) + 1]
-
     def test_a_large_file_is_written_through_a_path(self, storage: Storage) -> None:
         data = bytes(range(256)) * 25_000  # 6.4 MB
         with storage.writing("results/all") as path:
