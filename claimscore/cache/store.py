@@ -70,7 +70,10 @@ class DiskCache:
     @classmethod
     def is_in(cls, folder: Path) -> bool:
         """Whether there is one in a folder; opening it would make one."""
-        return (folder / DATABASE).exists()
+        try:
+            return (folder / DATABASE).exists()
+        except OSError as exc:
+            raise ConfigError(_unusable(folder, reason(exc))) from exc
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
         """Inline look-ups, a few us each; a thread hop would cost more than most calls."""
@@ -176,10 +179,14 @@ class DiskCache:
             return StoppedEarly(f"{self.folder}: answers cannot be kept ({why}); make room there")
         if is_damage(error):
             return kind(f"{self._path} is damaged ({why}); {_RESCUE}")
-        return kind(
-            f"{self.folder}: the cache cannot be used ({why}); make the folder readable and "
-            "writable for you, or name another one with --cache-dir"
-        )
+        return kind(_unusable(self.folder, why))
+
+
+def _unusable(folder: Path, why: str) -> str:
+    return (
+        f"{folder}: the cache cannot be used ({why}); make the folder readable and writable for "
+        "you, or name another one with --cache-dir"
+    )
 
 
 def entry_of(row: StoredRow) -> Entry | str:

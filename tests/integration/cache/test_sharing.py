@@ -85,28 +85,6 @@ def test_a_file_that_others_hold_locked_stops_the_run(tmp_path: Path):
     cache.close()
 
 
-CUT_OFF = """
-import contextlib, os, pathlib, sys
-from claimscore.errors import StoppedEarly
-from tests.support.cache_samples import *
-folder = pathlib.Path(sys.argv[1])
-filled(folder, 300)
-with opened(folder) as cache:
-    cache.put_many(entries(1, start=999))
-    cache.get_many(list(entries(300)))
-    os.truncate(folder / "cache.db", 20 * 4096)
-    cache._use(lambda database: database.select("PRAGMA shrink_memory"))
-    with contextlib.suppress(StoppedEarly):
-        cache.get_many(list(entries(300)))
-        raise AssertionError("the damage was not met")
-"""
-
-
-def test_a_file_cut_off_in_use_does_not_kill_the_process(tmp_path: Path):
-    """As `cp old.db cache.db` does. A file that is mapped into memory would (SIGBUS)."""
-    subprocess.run([sys.executable, "-c", CUT_OFF, str(tmp_path)], check=True)
-
-
 @contextlib.contextmanager
 def files_up_to(n_bytes: int) -> Iterator[None]:
     """A file system that is full when a file has this size."""
@@ -149,13 +127,19 @@ def test_a_folder_that_cannot_be_written_is_refused() -> None:
     for path in folder.iterdir():
         path.chmod(0o444)
     folder.chmod(0o555)
+    closed = top / "closed"
+    closed.mkdir(0o000)
     try:
         if os.getuid() == 0:
             os.seteuid(65534)
         with pytest.raises(ConfigError, match=r"cannot be written.*copy with --cache-dir"):
             DiskCache(folder)
         assert (folder / "cache.db").read_bytes() == before
+        for use in (DiskCache.is_in, DiskCache):
+            with pytest.raises(ConfigError, match=r"closed: the cache cannot be used"):
+                use(closed)
     finally:
         os.seteuid(os.getuid())
         folder.chmod(0o700)
+        closed.chmod(0o700)
         shutil.rmtree(top)
