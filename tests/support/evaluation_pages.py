@@ -20,7 +20,6 @@ from tests.support.labelled_runs import write_judged_run
 from tests.support.rated_tables import rated_rows, write_jsonl
 
 COMMAND = "claimscore evaluate x"
-E, N, C = "entailment", "neutral", "contradiction"
 
 
 def write_result_page(result: EvaluationResult, path: Path, command: str) -> Path:
