@@ -268,7 +268,11 @@ def _cells(found: Grid, config: CorrelateConfig) -> Iterator[_Correlated]:
         )
         undefined = np.isnan(case_correlations(method, x, y)).sum() if level == "summary" else 0
         low, high = percentile_bounds(draws) if value is not None else (None, None)
-        reason = None if value is not None else _CONSTANT
+        reason = None
+        if value is None:
+            reason = _CONSTANT
+        elif low is None:
+            reason = "all draws are equal: no interval"
         sizes = (len(found.cases), len(found.systems), int(undefined))
         row = (method, level, score, rating, value, low, high, p_value, *sizes, reason)
         yield _Correlated(method, level, dict(zip(CORRELATIONS, row, strict=True)), draws)

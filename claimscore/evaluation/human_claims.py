@@ -232,7 +232,8 @@ def _claims_of(path: str, config: ClaimsConfig) -> dict[str, list[str]]:
         return {name: claims for name, (_, _, claims) in _claims_by_record(path, config).items()}
     directory = RunDirectory.reader(path)
     with damage_as_error(path):
-        if "decompose-summary" not in directory.manifest.all_steps():
+        steps = (step.split("-") for step in directory.manifest.all_steps())
+        if not any(work == "decompose" and "summary" in sides for work, *sides in steps):
             raise InputError(
                 f"{path}: the run has no claims of summaries; `claimscore run --tasks decompose` "
                 "makes them"

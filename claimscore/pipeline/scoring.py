@@ -151,6 +151,8 @@ def _summary(metric: Metric, values: RunningMean, reasons: Counter[str], seed: i
     summary["mean"] = interval.mean
     if interval.n < MIN_VALUES:
         summary["no_interval"] = f"fewer than {MIN_VALUES} records have a value"
+    elif not interval.half_width:
+        summary["no_interval"] = "all records have the same value"
     else:
         least, most = metric.range
         bounds = {"low": max(interval.low, least), "high": min(interval.high, most)}

@@ -163,16 +163,15 @@ def williams_test(r12: float, r13: float, r23: float, n: int) -> Williams:
 
 
 def _mean_correlation(values: Array) -> Correlation:
-    """Mean of the cases that have a correlation, and the t-test that it is zero."""
+    """Mean of the cases that have a correlation, and the t-test that it is zero; no p-value where
+    the cases do not differ, since the test then has no variance."""
     defined = values[~np.isnan(values)]
     n = defined.size
     if not n:
         return Correlation(None, None)
     mean = math.fsum(defined.tolist()) / n
-    if n == 1:
+    if n == 1 or float(defined.std(ddof=1)) / math.sqrt(n) < _CONSTANT:
         return Correlation(mean, None)
-    if float(defined.std(ddof=1)) / math.sqrt(n) < _CONSTANT:
-        return Correlation(mean, 1.0 if abs(mean) < _CONSTANT else 0.0)
     return Correlation(mean, float(stats.ttest_1samp(defined, 0).pvalue))
 
 

@@ -102,13 +102,16 @@ def paired_difference(a: Array, b: Array, *, samples: int, seed: int) -> Differe
         reason = f"fewer than {MIN_VALUES} records: no interval"
     elif not changed.size:
         reason = "no record changed"
+    elif interval.low == interval.high:
+        reason = "all records changed by the same: no interval"
+    shown = interval if interval and interval.low < interval.high else None
     return Difference(
         n=d.size,
         mean_a=float(a.mean()),
         mean_b=float(b.mean()),
         mean=float(d.mean()),
-        low=interval.low if interval else None,
-        high=interval.high if interval else None,
+        low=shown.low if shown else None,
+        high=shown.high if shown else None,
         p_value=interval.p_value if interval and changed.size else None,
         higher=higher,
         same=d.size - changed.size,

@@ -83,7 +83,7 @@ class CompareConfig:
             raise ConfigError("name at least two runs to compare; the first is the baseline")
         if len(self.runs) > len(RUN_LABELS):
             raise ConfigError(f"at most {len(RUN_LABELS)} runs are compared at once")
-        check_least(self, samples=1, seed=0, top=0)
+        check_least(self, samples=20, seed=0, top=0)
         for metric in self.wanted:
             self.wanted_difference(metric)
 

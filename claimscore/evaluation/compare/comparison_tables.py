@@ -10,7 +10,14 @@ from claimscore.evaluation.compare.comparison import Comparison, RunComparison
 from claimscore.evaluation.compare.run_differences import MetricDifference, Move
 from claimscore.evaluation.result import Mark, Section, signature
 from claimscore.stats.bootstrap import MOST_RESAMPLED
-from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL, POWER, least_detectable
+from claimscore.stats.paired import (
+    ALPHA,
+    EQUAL_WITHIN,
+    LEVEL,
+    POWER,
+    Difference,
+    least_detectable,
+)
 
 #: So many records are named in a line; JSON has more.
 MOST_NAMED = 10
@@ -80,10 +87,12 @@ def verdict_lines(comparison: Comparison, run: RunComparison) -> Iterator[str]:
     for row in run.metrics:
         one, wanted = row.difference, comparison.config.wanted_difference(row.metric)
         places = digits(one.mean_a, one.mean_b)
-        if one.mean is None or one.low is None or one.high is None:
+        if one.mean is None or one.deviation is None:
             yield f"{row.metric}: nothing can be said: {one.reason or _VERDICTS[row.verdict]}"
             continue
-        says = f"{signed(one.mean, places)} ({_interval(one.low, one.high, places)})"
+        says = signed(one.mean, places)
+        if one.low is not None and one.high is not None:
+            says += f" ({_interval(one.low, one.high, places)})"
         many = f"{one.n:,} records"
         if row.verdict == "same":
             says = f"no record of {one.n:,} changed"
@@ -112,7 +121,7 @@ def _noise(comparison: Comparison) -> Section:
     for metric, (one, again) in comparison.noise.items():
         places = digits(one.mean_a, one.mean_b)
         least = least_detectable(math.sqrt(2) * again.deviation, one.n)
-        shift = f"{signed(one.mean, places)} [{_interval(one.low, one.high, places)}]"
+        shift = _mean_cell(one, places)
         moved = f"{one.n - one.same:,}"
         cells = (number(again.deviation, places), number(again.limit, places))
         rows.append((metric, f"{one.n:,}", moved, shift, *cells, number(least, places)))
@@ -179,12 +188,17 @@ def _mark(label: str, row: MetricDifference) -> Mark:
     return Mark(label, one.mean, one.low, one.high, text)
 
 
+def _mean_cell(one: Difference, places: int) -> str:
+    """A mean difference, and its interval where there is one."""
+    mean = signed(one.mean, places)
+    known = one.low is not None and one.high is not None
+    return f"{mean} [{_interval(one.low, one.high, places)}]" if known else mean
+
+
 def _means_row(row: MetricDifference, *first: str) -> tuple[str, ...]:
     one = row.difference
     places = digits(one.mean_a, one.mean_b)
-    difference = signed(one.mean, places)
-    if one.low is not None and one.high is not None:
-        difference += f" [{_interval(one.low, one.high, places)}]"
+    difference = _mean_cell(one, places)
     return (
         *(first or (row.metric,)),
         f"{one.n:,}",

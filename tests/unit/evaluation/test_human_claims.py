@@ -24,6 +24,8 @@ from claimscore.evaluation.result import EvaluationResult
 from tests.support.rated_tables import write_jsonl
 from tests.support.shared_data import shared
 
+#: Sides that are decomposed beside the summary.
+PAIR = {"summary_a": "Al ran.", "summary_b": "Bo sat."}
 HUMAN = [
     {
         "id": "1",
@@ -70,7 +72,8 @@ def test_baselines_cut_sentences(tmp_path: Path) -> None:
 
 
 def test_a_run_and_its_table_agree(tmp_path: Path, cli: Any) -> None:
-    human = write_jsonl(tmp_path / "human.jsonl", HUMAN)
+    """Also a run that decomposed other sides in the same step."""
+    human = write_jsonl(tmp_path / "human.jsonl", [{**row, **PAIR} for row in HUMAN])
     run = tmp_path / "run"
     asked = ("run", human, "--metrics", "", "--tasks", "decompose", "--out", run, "--quiet")
     assert cli(*asked).status == 0

@@ -62,6 +62,7 @@ def test_scores_are_the_same_in_any_groups(
     ]
 
 
+FEW = "fewer than 5 records have a value"
 SOURCE_SAYS = "the source supports {} of the claims of a summary"
 ALONE = "{}; higher is more shared words. The level says little by itself: compare it with another "
 
@@ -76,23 +77,29 @@ ALONE = "{}; higher is more shared words. The level says little by itself: compa
             SOURCE_SAYS.format("20 % (0 to 55 %)") + "; so few records say it only roughly",
             (0.0, 1.0),
         ),
-        ("faithfulness", [0.5] * 4, SOURCE_SAYS.format("50 %"), None),
-        ("faithfulness:score=probability", [0.5] * 5, "0.50 (0.50 to 0.50); higher is", (0, 1)),
-        ("rouge-1", [0.5] * 4, ALONE.format("0.50"), None),
-        ("caspr", [100.0] * 5, "100.00 (100.00 to 100.00) of 100: 0 is to say the", (0, 100)),
-        ("caspr", [], "no record has a value", None),
+        ("faithfulness", [0.5] * 4, SOURCE_SAYS.format("50 %"), FEW),
+        ("faithfulness:score=probability", [0.5] * 4 + [0.6], "0.52 (0.49 to 0.55); hig", (0, 1)),
+        ("rouge-1", [0.5] * 4, ALONE.format("0.50"), FEW),
+        (
+            "caspr",
+            [100.0] * 50,
+            "100.00 of 100: 0 is to",
+            "all records have the same value",
+        ),
+        ("caspr", [100.0] * 49 + [0.0], "98.00 (94.10 to 100.00) of 100: 0 is to say", (0, 100)),
+        ("caspr", [], "no record has a value", "no record has a value"),
     ],
 )
 def test_the_verdict_is_said_in_words_and_no_bound_leaves_the_range(
-    metric: str, values: list[float], verdict: str, bounds: tuple[float, float] | None
+    metric: str, values: list[float], verdict: str, bounds: tuple[float, float] | str
 ) -> None:
     running = RunningMean()
     running.add(values)
     summary = scoring._summary(load_metric(metric), running, Counter(), 0)
     assert summary["verdict"].startswith(verdict)
-    if bounds is None:
-        few = "fewer than 5 records have a value" if values else "no record has a value"
-        assert (summary["low"], summary["half_width"], summary["no_interval"]) == (None, None, few)
+    if isinstance(bounds, str):
+        names = ("low", "high", "half_width", "no_interval")
+        assert [summary[name] for name in names] == [None, None, None, bounds]
     else:
         assert summary["no_interval"] is None
         assert bounds[0] <= summary["low"] <= summary["mean"] <= summary["high"] <= bounds[1]

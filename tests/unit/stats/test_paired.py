@@ -113,6 +113,13 @@ def test_one_record_has_a_difference_and_no_interval():
     assert verdict(found, None) == "too few"
 
 
+def test_equal_differences_have_no_interval():
+    """Resampling tells nothing of how far their mean may be."""
+    found = paired_difference(np.zeros(5), np.full(5, 50.0), samples=50, seed=0)
+    assert (found.mean, found.low, found.high) == (50.0, None, None)
+    assert found.reason == "all records changed by the same: no interval"
+
+
 @given(VALUES)
 @settings(max_examples=30)
 def test_a_run_compared_with_itself_has_no_difference(values: list[float]):
