@@ -466,6 +466,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: it is not UTF-8 text") from exc
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError(f"{path}: {exc}") from exc
+    except RecursionError:
+        raise ConfigError(f"{path}: lists or tables are nested too deeply") from None
 
 
 #: Fields of a request that have a setting, or that claimscore decides.

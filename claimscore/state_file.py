@@ -16,7 +16,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """The rows of a state file by name; none where it is not there or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -189,7 +189,7 @@ def _check_header(line: bytes, path: Path | str) -> None:
     try:
         header = json.loads(line)
         kind, version = header["claimscore"], header["version"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         kind = version = None
     if kind != _KIND or type(version) is not int or version < 1:
         raise ConfigError(f"{path}: not a file that `claimscore cache export` wrote")

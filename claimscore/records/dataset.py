@@ -409,7 +409,7 @@ def recall(
     try:
         kept = json.loads((folder / _KEPT).read_bytes())
         return Prepared(*kept["found"]) if stamp is not None and kept["of"] == stamp else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None  # not there, or damaged: the input says it again
 
 

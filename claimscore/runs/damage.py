@@ -21,6 +21,9 @@ T = TypeVar("T")
 #: How often reading begins.
 _TRIES = 3
 
+#: What reading values that are not what was written raises.
+_DAMAGE = KeyError, TypeError, ValueError, AttributeError, RecursionError
+
 #: The advice about files of a run directory that another program damaged.
 ADVICE = "the same command that began it makes it again (answers are in the cache)"
 
@@ -30,7 +33,7 @@ def damage_as_error(path: Path | str) -> Iterator[None]:
     """Turn the errors of reading a damaged file of a run directory into one clear `ConfigError`."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as exc:
+    except (*_DAMAGE, pl.exceptions.PolarsError) as exc:
         raise ConfigError(
             f"{path}: a file of this run directory is damaged ({type(exc).__name__}: "
             f"{_first_line(exc)}); {ADVICE}"

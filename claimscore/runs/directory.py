@@ -244,7 +244,7 @@ class RunDirectory:
             found: dict[str, Any] = json.loads(self.storage.read(name))
         except FileNotFoundError:
             return None
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise ConfigError(f"{self.storage.address(name)}: damaged: {exc}; {ADVICE}") from exc
         return found
 
@@ -422,12 +422,16 @@ class RunDirectory:
         """The last note, with `at`, the time it was written; None where there is none."""
         try:
             note: dict[str, Any] = json.loads(self.storage.read(NOTE))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return note
 
     def _load(self) -> Manifest:
-        self._manifest = Manifest(self.workspace.log())
+        try:
+            n_chunks = self.n_chunks
+        except (ConfigError, KeyError):  # not yet written, or an error of what uses it
+            n_chunks = MOST_CHUNKS
+        self._manifest = Manifest(self.workspace.log(), n_chunks)
         return self._manifest
 
     def _for_writing(self) -> Manifest:

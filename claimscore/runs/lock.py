@@ -120,7 +120,7 @@ class Holder:
         try:
             found: dict[str, Any] = json.loads(content)
             return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls)})
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return cls("")
 
     def to_bytes(self) -> bytes:

@@ -50,6 +50,9 @@ class Invalidation(NamedTuple):
 
 Entry: TypeAlias = PartSet | Invalidation
 
+#: What a damaged line raises.
+_DAMAGE = ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
+
 
 class Manifest:
     """Finished steps, in memory and in a log. Threads may share it.
@@ -59,7 +62,8 @@ class Manifest:
     are gone (`PartFiles.damaged` finds those). `is_missing`: no log was there when it was read.
     """
 
-    def __init__(self, log: ManifestLog) -> None:
+    def __init__(self, log: ManifestLog, n_chunks: int = MOST_CHUNKS) -> None:
+        """`n_chunks` is the most that the run can have: a line about others is damaged."""
         self._log = log
         self._by_step: dict[str, list[PartSet | None]] = {}
         self._sets: dict[PartSet, None] = {}  # those that count, in the order they came
@@ -74,10 +78,10 @@ class Manifest:
             for number, line in enumerate(lines, start=1):
                 try:
                     if line:
-                        self._apply(_entry(line))
+                        self._apply(_entry(line, n_chunks))
                     else:
                         self.damaged.append(f"{name}: missing or cut off")
-                except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+                except _DAMAGE:
                     self.damaged.append(f"{name}, line {number}: damaged")
 
     def open_for_writing(self) -> None:
@@ -254,9 +258,10 @@ class Manifest:
         """Change the state; the sets that count no more."""
         new = entry if isinstance(entry, PartSet) else None
         by_chunk = self._by_step.setdefault(entry.step, [])
-        by_chunk.extend([None] * (entry.end - len(by_chunk)))
+        if new is not None:
+            by_chunk.extend([None] * (entry.end - len(by_chunk)))
         old: dict[PartSet, None] = {}
-        for chunk in entry.chunks():
+        for chunk in range(entry.first, min(entry.end, len(by_chunk))):
             if (before := by_chunk[chunk]) is not None:
                 old[before] = None
             by_chunk[chunk] = new
@@ -301,14 +306,14 @@ def _line(entry: Entry) -> bytes:
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
-def _entry(line: bytes) -> Entry:
-    """The entry of a line; `ValueError` or another error of Python where it is damaged."""
+def _entry(line: bytes, n_chunks: int) -> Entry:
+    """The entry of a line; one of `_DAMAGE` where it is damaged."""
     crc, _, body = line.rstrip(b"\n").partition(b" ")
     if int(crc, 16) != zlib.crc32(body):
         raise ValueError("not what was written")
     value = json.loads(body)
     step, (first, end, *generation) = value["step"], value["chunks"]
-    if not (STEP_NAME.fullmatch(step) and 0 <= first < end <= MOST_CHUNKS):
+    if not (STEP_NAME.fullmatch(step) and 0 <= first < end <= n_chunks):
         raise ValueError("no step of a run")
     if not generation:
         return Invalidation(step, first, end)

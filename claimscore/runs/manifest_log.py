@@ -204,6 +204,6 @@ def _writer(content: bytes) -> str:
     """The writer of an object, by its last line; empty where that is another line."""
     try:
         writer = json.loads(content.splitlines()[-1])["writer"]
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return ""
     return writer if isinstance(writer, str) else ""

@@ -109,6 +109,6 @@ def check_scores(storage: Storage) -> None:
 
 
 def _checksums(storage: Storage) -> list[Checksum]:
-    with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError, RecursionError):
         return [Checksum(*found) for found in json.loads(storage.read(_CHECKSUMS))]
     return []

@@ -47,7 +47,10 @@ def read_settings(storage: Storage) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     if check.strip() == b"%08x" % zlib.crc32(text):
-        settings = tomllib.loads(text.decode())
+        try:
+            settings = tomllib.loads(text.decode())
+        except (ValueError, RecursionError):
+            raise unusable(storage, "not what was written") from None
         tables = settings.get("records", {}), settings.get(ADDITIVE, {})
         if all(isinstance(table, dict) for table in tables) and _is_additive(tables[1]):
             return settings

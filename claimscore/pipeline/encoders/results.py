@@ -519,7 +519,7 @@ def stored_models(folder: Path) -> list[StoredModel]:
             continue
         try:
             facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             facts = {}
         stats = keys.stat(), values.stat()
         rows = max(0, stats[0].st_size - _HEADER.size) // _KEY_BYTES

@@ -26,7 +26,7 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE
 from claimscore.pipeline.spending import run_spent
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
-from claimscore.runs.settings_file import agreed
+from claimscore.runs.settings_file import agreed, as_stored
 from claimscore.storage import Storage, is_remote, open_file, open_storage
 from claimscore.types import JSON
 
@@ -140,15 +140,20 @@ class MapFiles:
         try:
             with self._folder.open(name) as stream:
                 metadata = pl.read_parquet_metadata(io.BytesIO(_footer(stream)))
-            facts = json.loads(metadata[METADATA_KEY])
-            columns = tuple(facts["columns"])
-            return FinishedMap(where, facts["settings"], facts["rows"], facts["failed"], columns)
+            text = metadata[METADATA_KEY]
         except FileNotFoundError:
             return None
-        except (KeyError, ValueError, TypeError, pl.exceptions.PolarsError):
+        except (KeyError, ValueError, pl.exceptions.PolarsError):
             raise ConfigError(
                 f"{where} is there already and was not written by `claimscore map`; name another "
                 "--out, or move it away"
+            ) from None
+        try:
+            return _finished(where, json.loads(text))
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+            raise ConfigError(
+                f"{where}: its metadata is not what `claimscore map` wrote; name another --out, or "
+                "move it away"
             ) from None
 
     def rows(self, scratch: Path) -> FinishedRows:
@@ -203,6 +208,22 @@ class MapFiles:
                 path.unlink(missing_ok=True)
 
 
+def _finished(where: Path | str, facts: JSON) -> FinishedMap:
+    """From the metadata; `ValueError` or another error of Python for what no map wrote."""
+    settings, failed, columns = facts["settings"], facts["failed"], facts["columns"]
+    counts = [facts["rows"], *failed.values()]
+    is_whole = (
+        as_stored(settings) == settings
+        and all(type(count) is int and count >= 0 for count in counts)
+        and sum(failed.values()) <= facts["rows"]
+        and isinstance(columns, list)
+        and all(isinstance(column, str) for column in columns)
+    )
+    if not is_whole:
+        raise ValueError("no metadata of a map")
+    return FinishedMap(where, settings, facts["rows"], failed, tuple(columns))
+
+
 class FinishedRows:
     """The rows of a finished file on this machine."""
 
@@ -213,8 +234,7 @@ class FinishedRows:
     def schema(self, columns: Sequence[str]) -> dict[str, pl.DataType]:
         """The types of these columns."""
         with polars_errors(self._path):
-            schema = self._scan.collect_schema()
-        return {name: schema[name] for name in columns}
+            return dict(self._scan.select(columns).collect_schema())
 
     def slice(self, first: int, n: int) -> pl.DataFrame:
         """`n` rows from row `first` on, with all columns."""

@@ -224,6 +224,7 @@ def test_no_link_is_followed(name: str, out: Path, tmp_path: Path, cli: Command)
     [
         {"step": "x", "chunks": [0, 10**12]},
         {"step": "x", "chunks": [-3, 1]},
+        {"step": "x", "chunks": [0, 1 << 24]},  # of no run of three records
         {"step": "/../../x", "chunks": [0, 1, 0], "rows": {"claims": [1]}, "checksums": {}},
         {"step": "x", "chunks": [0, 1, 0], "rows": {"../../up": [1]}, "checksums": {}},
         {"step": "x", "chunks": [0, 1, 0], "rows": {"/etc": [1]}, "checksums": {}},
@@ -238,11 +239,58 @@ def test_no_link_is_followed(name: str, out: Path, tmp_path: Path, cli: Command)
 )
 def test_a_line_of_the_manifest(entry: Any, out: Path, cli: Command) -> None:
     """It names parts of our tables in chunks that a run can have, or it is damaged."""
-    body = json.dumps(entry).encode()
-    with (out / LOG_FILE).open("ab") as log:
-        log.write(b"%08x %b\n" % (zlib.crc32(body), body))
+    append_to_manifest(out, json.dumps(entry).encode())
     assert "line 2: damaged" in refused(out, cli)
     assert again(out, cli).status == 0
+
+
+def append_to_manifest(out: Path, body: bytes) -> None:
+    with (out / LOG_FILE).open("ab") as log:
+        log.write(b"%08x %b\n" % (zlib.crc32(body), body))
+
+
+NESTED = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("summary.json", "summary.json: damaged"),
+        (".state/plan.json", "plan.json: damaged"),
+        (".state/spend.jsonl", "spend.jsonl, line 1: damaged"),
+        (".state/now.json", ""),
+        (".state/scores.json", ""),
+    ],
+)
+def test_brackets_in_brackets(name: str, message: str, out: Path, cli: Command) -> None:
+    """A file nested too deep to be read is damaged; where damage counts as no file, so does it."""
+    (out / name).write_bytes(NESTED + b"\n")
+    for command in ("status", "report"):
+        if message and command == "status":
+            assert message in refused(out, cli, command, out)
+        else:
+            result = cli(command, out)
+            assert result.status == 0 or (result.status, result.err.count("\n")) == (2, 1)
+
+
+def test_brackets_in_a_line_of_the_manifest(out: Path, cli: Command) -> None:
+    append_to_manifest(out, NESTED)
+    assert "line 2: damaged" in refused(out, cli)
+
+
+def test_brackets_in_run_toml(out: Path, cli: Command) -> None:
+    text = b"x = " + b"[" * 5000 + b"]" * 5000 + b"\n"
+    check = b"# CRC-32 of the lines above: %08x\n" % zlib.crc32(text)
+    (out / "run.toml").write_bytes(text + check)
+    assert "run.toml: not what was written" in refused(out, cli)
+    assert "run.toml: not what was written" in again(out, cli).err
+
+
+def test_brackets_in_a_prompt(tmp_path: Path, cli: Command) -> None:
+    prompt = tmp_path / "p.toml"
+    prompt.write_text("x = " + "[" * 3000 + "]" * 3000)
+    message = refused(tmp_path, cli, "map", "in.jsonl", "--prompt", prompt, "--out", "o.parquet")
+    assert f"{prompt}: lists or tables are nested too deeply" in message
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ class JobJournal:
             if not path.exists():
                 return None
             raise
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return JobRecord(name, "creating", "", len(self.keys(name)), 0.0, 0.0)
 
     def keys(self, name: str) -> list[str]:

@@ -245,7 +245,7 @@ class _Content:
         self._n_lines += 1
         try:
             self._apply(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ConfigError(
                 f"{self._name}, line {self._n_lines}: damaged; what the run has spent cannot be "
                 "told. Move the file away to count from nothing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import polars as pl
 import pytest
 
 import claimscore
-from claimscore.errors import StoppedEarly
+from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline.map.job import MapProgress, estimate_map
+from claimscore.pipeline.map.map_files import METADATA_KEY
 from claimscore.types import Completion, Request
 from tests.e2e.test_map_stops import PROMPT, Breaks, say
 from tests.support.command_line import Command
@@ -93,6 +95,29 @@ def test_what_is_no_map(tmp_path: Path, cli: Command) -> None:
     for name, said in (("other", "was not written by `claimscore map`"), ("none", "none.parquet")):
         found = cli("status", tmp_path / f"{name}.parquet")
         assert (found.status, said in found.err, found.err.count("\n")) == (2, True, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in ("settings", "rows", "failed") for value in (None, [3], "x")),
+        *(("rows", value) for value in (-1, float("nan"), True, {})),
+        *(("failed", {"refused": value}) for value in (None, -1, "x", 11)),
+        *(("settings", {"seed": value}) for value in (None, float("nan"))),
+        *(("columns", value) for value in ("x", [3], None)),
+    ],
+    ids=str,
+)
+def test_metadata_that_no_map_wrote(name: str, value: Any, tmp_path: Path, cli: Command) -> None:
+    """One line that names the file, by `status` and by another call of `map`."""
+    out = run_map(tmp_path, FakeProvider(say))
+    facts = json.loads(pl.read_parquet_metadata(out)[METADATA_KEY]) | {name: value}
+    metadata = {METADATA_KEY: json.dumps(facts)}
+    pl.read_parquet(out).write_parquet(out, metadata=metadata)
+    message = f"{out}: its metadata is not what `claimscore map` wrote; name another --out"
+    assert message in cli("status", out).err
+    with pytest.raises(ConfigError, match="its metadata is not what"):
+        run_map(tmp_path, FakeProvider(say))
 
 
 def test_what_a_finished_file_would_cost(tmp_path: Path) -> None:
