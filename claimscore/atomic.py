@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -117,8 +118,13 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete temporary files that a killed process left; only its owner may call this."""
+def remove_leftovers(folder: Path, names: str) -> None:
+    """Delete what a killed writer left of files whose names match `names`, a regular expression.
+
+    Only the owner of these files may call this. Links, folders and files of others stay.
+    """
+    pattern = re.compile(rf"\.({names})\.[0-9a-f]{{8}}\.tmp")
     with os_errors(folder):
-        for leftover in folder.glob(".*.tmp"):
-            leftover.unlink(missing_ok=True)
+        for path in folder.iterdir():
+            if pattern.fullmatch(path.name) and stat.S_ISREG(path.lstat().st_mode):
+                path.unlink()

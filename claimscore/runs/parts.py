@@ -39,7 +39,8 @@ PART_TABLES = frozenset({*TABLES, "records", "columns"})
 
 #: What a step may be called, and the name of the file of a part in its table's folder.
 STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
-_FILE_NAME = re.compile(rf"part-\d{{6,}}(-\d{{6,}}\.\d+)?(-{STEP_NAME.pattern})?\.parquet")
+PART_FILE = rf"part-\d{{6,}}(-\d{{6,}}\.\d+)?(-{STEP_NAME.pattern})?\.parquet"
+_FILE_NAME = re.compile(PART_FILE)
 
 #: No run has more chunks than this: a billion records in chunks of 64.
 MOST_CHUNKS = 1 << 24

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -27,7 +28,7 @@ from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.file_lock import is_locked
 from claimscore.runs.lock import LOCK, FolderLock, Lease, current_holder
 from claimscore.runs.manifest_log import LOG_FILE, LOG_FOLDER, FileLog, ManifestLog, ObjectLog
-from claimscore.runs.parts import PART_TABLES
+from claimscore.runs.parts import PART_FILE, PART_TABLES
 from claimscore.runs.settings_file import COPY, RUN_TOML, STATE
 from claimscore.storage import Storage, open_storage
 
@@ -181,9 +182,11 @@ class Workspace:
     def clean(self) -> None:
         """Remove the temporary files of a killed process; the lock is held."""
         if self._path is not None:
-            for folder in (self._path, self.state, *(self._path / name for name in _OWN_NAMES)):
+            remove_leftovers(self._path, "|".join(map(re.escape, _OWN_NAMES - PART_TABLES)))
+            remove_leftovers(self.state, ".+")
+            for folder in (self._path / table for table in PART_TABLES):
                 if folder.is_dir():
-                    remove_leftovers(folder)
+                    remove_leftovers(folder, PART_FILE)
         _end_last_line(self._events)
 
     def release(self) -> None:

@@ -52,6 +52,7 @@ class CircuitBreaker:
         #: The last failure, for people.
         self.why = ""
         self.times_out = False
+        self._last_error: TransientError | None = None
         self._max_outage_s = max_outage_s
         self._clock = clock
         self._jitter = jitter
@@ -74,6 +75,20 @@ class CircuitBreaker:
         """Seconds to the next probe: 0.0 where it is due, infinity while one is under way."""
         due_at = max(self._next_probe, self._not_before)
         return math.inf if self._is_probing else max(0.0, due_at - self._clock())
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds until no server of the group has answered for `max_outage_s`; infinity where
+        nothing has failed at one of them since its last answer."""
+        if any(breaker._since is None for breaker in self._group):
+            return math.inf
+        return max(0.0, self._max_outage_s - self._silent_s())
+
+    @property
+    def asks_too_much(self) -> bool:
+        """Whether the server is down and wants no probe before the end of the patience."""
+        waits = self.is_open and not self._is_probing
+        return waits and self._not_before - self._clock() > self.patience_s
 
     def begin_probe(self) -> None:
         """The attempt that begins now is the probe."""
@@ -101,8 +116,14 @@ class CircuitBreaker:
         """
         self._begin()
         self._close()
+        self._last_error = error
         if self._silent_s() > max(self._max_outage_s, _LEAST_PATIENCE_S):
             raise self._out_of_patience(error)
+
+    def check_patience(self) -> None:
+        """Raise `OutageError` at the end of the patience: for a wait that a server asked for."""
+        if self.patience_s == 0 and self._last_error is not None:
+            raise self._out_of_patience(self._last_error)
 
     def failed(
         self, key: str, error: TransientError, *, probe: bool = False, others_answered: bool = False
@@ -117,6 +138,7 @@ class CircuitBreaker:
         self._begin()
         self._not_before = max(self._not_before, self._clock() + (error.retry_after_s or 0.0))
         self.why, self.times_out = str(error), error.kind == "timeout"
+        self._last_error = error
         if not others_answered:
             self._weigh(key, error)
         if self.is_open:
@@ -161,9 +183,10 @@ class CircuitBreaker:
         return min(breaker.failing_s for breaker in self._group)
 
     def _out_of_patience(self, error: TransientError) -> OutageError:
+        asks = f" (retry-after: {error.retry_after_s:,.0f} s)" if error.retry_after_s else ""
         slow = "; --timeout-s may be too short for it, or --max-concurrency too high"
         return OutageError(
             f"nothing was answered for {self._silent_s():,.0f} s (--max-outage-s "
             f"{self._max_outage_s:g}); the server's last word: {error}"
-            f"{slow if error.kind == 'timeout' else ''}"
+            f"{slow if error.kind == 'timeout' else ''}{asks}"
         )

@@ -385,7 +385,8 @@ class Dispatcher:
     # -- slots
 
     async def slot(self, request: Request, attempts: Attempts) -> Slot:
-        """Wait for a slot for the request. Raises `Halted` where the engine stops.
+        """Wait for a slot for the request. Raises `Halted` where the engine stops, `OutageError`
+        where every server is down and asks for a longer wait than `max_outage_s` allows.
 
         Requests wait in a line, and the first of it looks. Those that must avoid an endpoint where
         they failed look beside it, so that they keep nothing from the others.
@@ -402,9 +403,20 @@ class Dispatcher:
                         return slot
                     choice = self._choice(attempts.avoid)
                     wait_s = min(endpoint.wait_s(request) for endpoint in choice)
+                    if all(endpoint.breaker.asks_too_much for endpoint in self.endpoints):
+                        wait_s = min(wait_s, self.patience_s())
                     with anyio.move_on_after(max(wait_s, _LEAST_NAP_S)):
                         await self._changed.wait()
         raise Halted
+
+    def patience_s(self) -> float:
+        """Seconds for which a wait that a server asked for may go on before this is called again.
+
+        Raises `OutageError` where no server has answered for `max_outage_s`.
+        """
+        breaker = self.endpoints[0].breaker
+        breaker.check_patience()
+        return max(breaker.patience_s, _LEAST_NAP_S)
 
     def look_again(self) -> None:
         """Let those who wait look whether they can have a slot now."""

@@ -472,7 +472,7 @@ class _Call(Generic[T]):
             if attempts.exhausted:
                 return Failure("transient", str(error), attempts.sent, key)
             if not engine._dispatcher.another_may_answer(attempts):
-                await self._back_off(backoff.next_wait_s(error))
+                await self._back_off(backoff.next_wait_s(error), error)
                 attempts.avoid.clear()
         if not isinstance(verdict, Invalid):
             return Answer(key, completion, verdict, cached=False)
@@ -492,8 +492,11 @@ class _Call(Generic[T]):
         await keep(key, Entry(completion, why))
         return verdict
 
-    async def _back_off(self, seconds: float) -> None:
-        """Wait before a retry, while another worker takes this one's place."""
+    async def _back_off(self, seconds: float, error: TransientError) -> None:
+        """Wait before a retry, while another worker takes this one's place.
+
+        A wait that a server asked for ends with `OutageError` where that is over first.
+        """
         engine = self._engine
         if engine._dispatcher.is_down:
             return  # the circuit breaker holds it back
@@ -502,4 +505,7 @@ class _Call(Generic[T]):
             self._n_workers += 1
             self._tasks.start_soon(self._work)
         with engine._stop.waiting():
+            while error.retry_after_s and seconds > (most_s := engine._dispatcher.patience_s()):
+                await engine._sleep(most_s)
+                seconds -= most_s
             await engine._sleep(seconds)

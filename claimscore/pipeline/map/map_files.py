@@ -12,9 +12,9 @@ rows alone.
 from __future__ import annotations
 
 import dataclasses
-import glob
 import io
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 import polars as pl
 
+from claimscore.atomic import remove_leftovers
 from claimscore.errors import ConfigError
 from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE
 from claimscore.pipeline.spending import run_spent
@@ -204,8 +205,7 @@ class MapFiles:
         if self._folder.local is None:
             return
         for name in (self._name, self._failures_name):
-            for path in self._folder.local.glob(f".{glob.escape(name)}.{'?' * 8}.tmp"):
-                path.unlink(missing_ok=True)
+            remove_leftovers(self._folder.local, re.escape(name))
 
 
 def _finished(where: Path | str, facts: JSON) -> FinishedMap:

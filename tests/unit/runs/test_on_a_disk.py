@@ -68,13 +68,31 @@ def test_leftovers_of_a_kill_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with RunDirectory(path) as run:
         run.write_parts(0, "decompose", {"claims": claims("a")})
-    (path / "claims" / ".part-000001.parquet.00.tmp").write_text("half")
+    ours = ("claims/.part-000001-decompose.parquet", ".scores.csv", ".state/.manifest.log")
+    for name in ours:
+        (path / f"{name}.0a1b2c3d.tmp").write_text("half")
     (path / "events.jsonl").write_text('{"kind": "ha')
     with RunDirectory(path) as run:
         run.event("resumed")
-    assert [file.name for file in (path / "claims").iterdir()] == ["part-000000-decompose.parquet"]
+    assert not list(path.rglob("*.tmp"))
     lines = (path / "events.jsonl").read_text().splitlines()
     assert json.loads(lines[1])["kind"] == "resumed"
+
+
+def test_temporary_files_of_others_stay(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with RunDirectory(path) as run:
+        run.write_parts(0, "decompose", {"claims": claims("a")})
+    theirs = (".mine.tmp", ".mine.txt.0a1b2c3d.tmp", "claims/.mydraft.tmp", ".scores.csv.mine.tmp")
+    for name in theirs:
+        (path / name).write_text("mine")
+    (path / ".folder.tmp").mkdir()
+    (path / ".scores.csv.0a1b2c3d.tmp").mkdir()
+    (path / ".run.toml.0a1b2c3d.tmp").symlink_to(path / ".mine.tmp")
+    before = sorted(path.rglob("*.tmp"))
+    with RunDirectory(path) as run:
+        run.event("resumed")
+    assert sorted(path.rglob("*.tmp")) == before
 
 
 def test_damaged_lines_are_named_and_their_steps_undone(tmp_path: Path) -> None:

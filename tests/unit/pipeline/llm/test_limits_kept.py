@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from claimscore.cache.base import MemoryCache
-from claimscore.errors import BudgetError
+from claimscore.errors import BudgetError, OutageError
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
@@ -136,6 +136,32 @@ async def test_a_server_that_is_down_is_not_probed_before_it_said(status: int) -
     outcomes = await ask(server, 20, within_s=600, max_concurrency=8)
     assert server.n_between(0, 0.15) == 8
     assert server.n_between(0.15, 30) == 0
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("n", [1, 3, 6, 200])
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_wait_that_a_server_asks_for_ends_with_max_outage_s(status: int, n: int) -> None:
+    """Also with so few rows that it is not taken to be down."""
+    server = Server(lambda _: refusal(status, "come back later", **{"retry-after": "500"}))
+    with pytest.raises(OutageError, match=r"max-outage-s 3\).*come back later.*500 s"):
+        await ask(server, n, within_s=4, max_concurrency=8, max_outage_s=3)
+    assert max(server.arrivals) < 3
+
+
+async def test_a_wait_within_max_outage_s_is_kept_and_the_answers_come() -> None:
+    busy = refusal(503, "come back later", **{"retry-after": "20"})
+    server = Server(lambda body: answer(body) if anyio.current_time() >= 20 else busy)
+    outcomes = await ask(server, 3, within_s=60, max_outage_s=30)
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+
+
+async def test_a_row_that_is_to_wait_longer_while_others_are_answered_is_no_outage() -> None:
+    def reply(body: Body) -> httpx2.Response:
+        waits = body["messages"][-1]["content"] == "row 0" and anyio.current_time() < 8
+        return refusal(503, "later", **{"retry-after": "8"}) if waits else answer(body)
+
+    outcomes = await ask(Server(reply), 200, within_s=600, max_concurrency=2, max_outage_s=3)
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
 
 
