@@ -257,8 +257,9 @@ class Manifest:
     def _apply(self, entry: Entry) -> list[PartSet]:
         """Change the state; the sets that count no more."""
         new = entry if isinstance(entry, PartSet) else None
-        by_chunk = self._by_step.setdefault(entry.step, [])
+        by_chunk = self._by_step.get(entry.step, [])
         if new is not None:
+            self._by_step[entry.step] = by_chunk
             by_chunk.extend([None] * (entry.end - len(by_chunk)))
         old: dict[PartSet, None] = {}
         for chunk in range(entry.first, min(entry.end, len(by_chunk))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import tempfile
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from claimscore.errors import StoppedEarly
 from claimscore.runs.manifest import Manifest
 from claimscore.runs.manifest_log import FileLog, ManifestLog, ObjectLog
-from claimscore.runs.parts import Checksum, PartSet, RowRange
+from claimscore.runs.parts import MOST_CHUNKS, Checksum, PartSet, RowRange
 from claimscore.storage.objects import ObjectStorage
 from tests.support.run_tables import store_in_memory
 
@@ -83,6 +84,16 @@ def test_half_a_line_of_a_full_disk_is_written_over(tmp_path: Path) -> None:
         stream.write('12345678 {"step":"a"')
     manifest.add(own(2, "a", claims=1))
     assert (Manifest(log("")).chunks_with("a"), Manifest(log("")).damaged) == ([0, 2], [])
+
+
+def test_lines_about_what_is_not_there_take_no_memory(tmp_path: Path) -> None:
+    log = file_log(tmp_path)
+    writer(log).invalidate(("a", 0, MOST_CHUNKS), ("b", 0, MOST_CHUNKS))
+    tracemalloc.start()
+    manifest = Manifest(log(""))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (manifest.damaged, manifest.chunks_with("a"), peak < 1 << 20) == ([], [], True)
 
 
 # Objects of a store
