@@ -11,7 +11,8 @@ ClaimscoreError
 │   ├── OutageError        the server did not come back within `--max-outage-s`
 │   └── TooManyFailures    more than `--max-failures`
 ├── TransientError         retry: connection, timeout, 5xx, broken body
-│   └── RateLimitError     retry after `retry_after_s`; heard by the limiter
+│   ├── RateLimitError     retry after `retry_after_s`; heard by the limiter
+│   └── AskAgain           ask again at once: the provider has learnt how
 ├── RejectedError          a failure row: this request is refused for its content
 └── ParseError             a new sample, then a failure row
 """
@@ -133,6 +134,12 @@ class RateLimitError(TransientError):
         limits: RateLimits | None = None,
     ) -> None:
         super().__init__(message, "rate_limit", retry_after_s=retry_after_s, limits=limits)
+
+
+class AskAgain(TransientError):
+    """The server refuses the way in which it was asked, and the provider has noted how it wants to
+    be asked. It is a request that was sent, and says nothing against the question or the server.
+    """
 
 
 class RejectedError(ClaimscoreError):

@@ -41,6 +41,9 @@ class Request:
     (the base URL enters as `namespace`, which the user may name). `top_logprobs` asks for the
     log-probabilities of so many of the likeliest tokens at each place of the answer. `extra` are
     parameters that the server gets as they stand (`seed`, `reasoning_effort`).
+
+    `shared` is no part of it either: the text in the last message after whose end its prompts
+    differ. Of requests that share one, the first is answered before the others are sent.
     """
 
     provider: str
@@ -54,6 +57,7 @@ class Request:
     sample_index: int = 0
     top_logprobs: int = 0
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    shared: str = dataclasses.field(default="", compare=False, repr=False)
 
 
 class SimilarRequests(Sequence[Request]):

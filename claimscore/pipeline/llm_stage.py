@@ -41,7 +41,8 @@ NOT_SENT = Failure("not_sent", "counted, not sent", attempts=0)
 class AskableEngine(Protocol):
     """An engine as the stage uses it: `Engine`, or one that only counts (`estimate.DryEngine`)."""
 
-    provider: Provider
+    def provider_for(self, task: str) -> Provider:
+        """The provider that a task asks."""
 
     async def answer_all(
         self,
@@ -51,7 +52,7 @@ class AskableEngine(Protocol):
         step: int = 1,
         max_tokens_limit: int | None = None,
         counted: bool = True,
-        shared: Sequence[str] = (),
+        provider: Provider | None = None,
     ) -> list[Answer[T] | Failure]:
         """See `Engine.answer_all`."""
 
@@ -112,7 +113,7 @@ async def run_task(
         return TaskResult(rows_only, FAILURES.empty())
     assert engine is not None, "a task with a prompt needs an engine"
     units = task_units(planned, records, tables, granularity)
-    prompt_requests = PromptRequests(task, prompt, engine.provider, granularity)
+    prompt_requests = PromptRequests(task, prompt, engine.provider_for(task.name), granularity)
     return task_result(prompt_requests, units, await ask_units(prompt_requests, units, engine))
 
 
@@ -184,6 +185,7 @@ async def ask_units(
         step=prompt_requests.n_samples,
         max_tokens_limit=prompt_requests.settings.max_tokens_limit,
         counted=False,
+        provider=prompt_requests.provider,
     )
     for question, answers in zip(groups, group_outcomes, strict=True):
         if answers is NOT_SENT:
@@ -202,7 +204,7 @@ async def ask_units(
         prompt_requests.parse_one,
         step=prompt_requests.n_samples,
         max_tokens_limit=prompt_requests.settings.max_tokens_limit,
-        shared=prompt_requests.shared(alone, units),
+        provider=prompt_requests.provider,
     )
     for question, outcome in zip(alone, single_outcomes, strict=True):
         outcomes[question.units[0], question.sample] = outcome
@@ -219,6 +221,7 @@ async def ask_units(
             step=prompt_requests.n_samples,
             max_tokens_limit=prompt_requests.settings.max_tokens_limit,
             counted=False,
+            provider=prompt_requests.provider,
         )
         for place, outcome in zip(again, second, strict=True):
             if outcome is NOT_SENT:
@@ -280,11 +283,11 @@ class PromptRequests:
         self.prompt = prompt
         self.settings = asked_settings(prompt, granularity)
         self.n_samples = self.settings.samples
+        self.provider = provider
         #: Units of the chunk whose answer in a request about several belonged to another unit.
         self.misplaced: set[UnitSample] = set()
         #: Those that were asked about again, because of the task's objection.
         self.asked_again: set[UnitSample] = set()
-        self._provider = provider
         schema = prompt.schema
         self._output = OutputSchema(task.name, schema.schema) if schema else None
         self._extra = extra_params(provider, self.settings.extra)
@@ -313,13 +316,7 @@ class PromptRequests:
             return None
         request = self._question(units, (index,), sample).request
         turns = (Message("assistant", answer.completion.text), Message("user", objection))
-        return dataclasses.replace(request, messages=(*request.messages, *turns))
-
-    def shared(self, questions: Sequence[PromptRequest], units: Sequence[Unit]) -> list[str]:
-        """What the prompts begin with, for `Engine.answer_all`; empty in most tasks."""
-        if not self.task.shared:
-            return []
-        return [units[question.units[0]].more[self.task.shared] for question in questions]
+        return dataclasses.replace(request, messages=(*request.messages, *turns), shared="")
 
     def parse_one(self, completion: Completion) -> dict[str, Any]:
         """The answer about one unit; `ParseError` where it cannot be used."""
@@ -390,9 +387,9 @@ class PromptRequests:
         if prompt.takes_several:
             fields["texts"] = numbered([units[index].text for index in group])
         request = Request(
-            provider=self._provider.family,
-            namespace=self._provider.namespace,
-            model=settings.model or self._provider.model,
+            provider=self.provider.family,
+            namespace=self.provider.namespace,
+            model=settings.model or self.provider.model,
             messages=prompt.render(fields),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
@@ -401,5 +398,6 @@ class PromptRequests:
             sample_index=sample,
             top_logprobs=self.task.top_logprobs,
             extra=self._extra,
+            shared=units[group[0]].more[self.task.shared] if self.task.shared else "",
         )
         return PromptRequest(request, group, sample)

@@ -90,6 +90,10 @@ class DryEngine:
         # guessed tokens of the answer, max_tokens
         self._missing = array.array("Q")
 
+    def provider_for(self, task: str) -> Provider:
+        """The provider of this engine's one task."""
+        return self.provider
+
     async def answer_all(
         self,
         requests: Sequence[Request],
@@ -98,7 +102,7 @@ class DryEngine:
         step: int = 1,
         max_tokens_limit: int | None = None,
         counted: bool = True,
-        shared: Sequence[str] = (),
+        provider: Provider | None = None,
     ) -> list[Answer[T] | Failure]:
         """The stored answer to every request, its failure where no more samples may be asked, or
         `NOT_SENT`; parameters as in `Engine.answer_all`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import math
 from collections.abc import Callable, Sequence, Set
@@ -18,6 +19,7 @@ from typing import Any
 import anyio
 
 from claimscore.errors import (
+    AskAgain,
     ClaimscoreError,
     ConfigError,
     RateLimitError,
@@ -26,7 +28,7 @@ from claimscore.errors import (
 )
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
-from claimscore.pipeline.llm.providers.base import Provider, base_urls, servers_of
+from claimscore.pipeline.llm.providers.base import Collecting, Provider, base_urls, servers_of
 from claimscore.pipeline.llm.providers.errors import probable_cause
 from claimscore.pipeline.llm.ratelimit.limiter import LimiterState, Permit, RateLimiter
 from claimscore.pipeline.llm.stats import EngineStats, ServerStats
@@ -44,6 +46,20 @@ TIMEOUT_COUNTS = 2
 
 #: The first of the line does not look again sooner than this, in seconds.
 _LEAST_NAP_S = 0.001
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounds:
+    """What holds for each server of a provider, and for each request to it.
+
+    `rpm` and `tpm` are requests and tokens a minute; None where headers and refusals tell them.
+    """
+
+    rpm: float | None = None
+    tpm: float | None = None
+    max_concurrency: int = 64
+    timeout_s: float | None = 120.0
+    max_attempts: int = 8
 
 
 @dataclasses.dataclass(slots=True)
@@ -135,7 +151,7 @@ class Slot:
         except BaseException as exc:
             self._give_back(exc, reservation)
             dispatcher.refused(exc, endpoint)
-            if isinstance(exc, TransientError):
+            if isinstance(exc, TransientError) and not isinstance(exc, AskAgain):
                 endpoint.failed(key, exc, attempts, probe=self.is_probe)
             raise
         permit, self._permit = self._permit, None
@@ -295,16 +311,22 @@ class Dispatcher:
     def __init__(
         self,
         provider: Provider,
-        limiters: Sequence[RateLimiter],
+        bounds: Bounds,
         *,
+        limiter: Callable[..., RateLimiter],
         spending: Budget,
         stop: Stop,
         stats: EngineStats,
-        max_concurrency: int,
         max_outage_s: float,
-        timeout_s: float | None,
         on_event: OnEvent,
     ) -> None:
+        self.provider = provider
+        #: Its answers come in batch jobs: it limits and repeats them itself, has a journal of its
+        #: own, and what it has sent goes on when the process ends.
+        self.collects = isinstance(provider, Collecting)
+        if isinstance(provider, Collecting):
+            bounds = Bounds(max_concurrency=provider.batch_size, timeout_s=None, max_attempts=1)
+        self.max_attempts = bounds.max_attempts
         self.spending = spending
         self.stop = stop
         self.first_answers = FirstAnswers()
@@ -315,18 +337,31 @@ class Dispatcher:
         self._changed = anyio.Event()
         self._all_down_since: float | None = None
         group: list[CircuitBreaker] = []
+        self._in_flight = 0
         servers = servers_of(provider)
+        self.max_concurrency = bounds.max_concurrency * len(servers)
+
+        def limiter_of(server: Provider) -> RateLimiter:
+            address = {} if len(servers) == 1 else {"server": base_urls(server)[0]}
+            return limiter(
+                rpm=bounds.rpm,
+                tpm=bounds.tpm,
+                max_concurrency=bounds.max_concurrency,
+                slow_start=not self.collects,
+                on_event=functools.partial(on_event, **address),
+            )
+
         self.endpoints = tuple(
             Endpoint(
                 self,
                 server,
-                limiter,
+                limiter_of(server),
                 CircuitBreaker(max_outage_s, group=group),
-                max_concurrency=max_concurrency,
-                timeout_s=timeout_s,
+                max_concurrency=bounds.max_concurrency,
+                timeout_s=bounds.timeout_s,
                 on_event=on_event if len(servers) == 1 else self._event_of(server),
             )
-            for server, limiter in zip(servers, limiters, strict=True)
+            for server in servers
         )
 
     # -- its state
@@ -433,17 +468,19 @@ class Dispatcher:
         """A request was sent."""
         self.stats.sent += 1
         self.stats.in_flight += 1
+        self._in_flight += 1
 
     def landed(self) -> None:
         """A request has ended, and its answer, if there is one, is in the cache."""
         self.stats.in_flight -= 1
-        if self._all_landed is not None and not self.stats.in_flight:
+        self._in_flight -= 1
+        if self._all_landed is not None and not self._in_flight:
             self._all_landed.set()
             self._all_landed = None
 
     async def all_landed(self) -> None:
         """Return when no request is in flight."""
-        while self.stats.in_flight:
+        while self._in_flight:
             self._all_landed = self._all_landed or anyio.Event()
             await self._all_landed.wait()
 

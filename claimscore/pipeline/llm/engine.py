@@ -20,14 +20,13 @@ from claimscore.cache.base import Cache
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_keys
 from claimscore.config import FailureLimit
-from claimscore.errors import RejectedError, StoppedEarly, TransientError
+from claimscore.errors import AskAgain, RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
-from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher, OnEvent, ignore_event
+from claimscore.pipeline.llm.endpoints import Attempts, Bounds, Dispatcher, OnEvent, ignore_event
 from claimscore.pipeline.llm.providers.base import (
     Collecting,
     Provider,
     extra_params,
-    servers_of,
 )
 from claimscore.pipeline.llm.question import Answer, Invalid, Parse, Question, validate
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
@@ -49,9 +48,11 @@ _WAITING_A_SLOT = 3
 
 
 class Engine:
-    """Asks a provider, keeps every answer. Enter it (`async with`) before asking.
+    """Asks providers, keeps every answer. Enter it (`async with`) before asking.
 
-    The provider and the cache are the caller's to close.
+    `tasks` has the providers of tasks that do not ask `provider`, and `task_bounds` what holds for
+    them in place of the numbers that are given for `provider`. All of them have one budget, one
+    cache and one stop. Providers and cache are the caller's to close.
     """
 
     def __init__(
@@ -59,52 +60,51 @@ class Engine:
         provider: Provider,
         cache: Cache,
         *,
+        tasks: Mapping[str, Provider] = MappingProxyType({}),
         rpm: float | None = None,
         tpm: float | None = None,
         max_concurrency: int = 64,
         max_attempts: int = 8,
+        task_bounds: Mapping[str, Bounds] = MappingProxyType({}),
         max_samples: int = 3,
         timeout_s: float | None = 120.0,
         max_outage_s: float = 3600.0,
         failure_limit: FailureLimit | None = None,
         retry_failed: bool = False,
-        limiter: RateLimiter | Sequence[RateLimiter] | None = None,
+        limiter: Callable[..., RateLimiter] = RateLimiter,
         spending: Budget | None = None,
         on_event: OnEvent | None = None,
         stop: Stop | None = None,
         sleep: Sleep = anyio.sleep,
     ) -> None:
         self.provider = provider
-        self.max_concurrency = max_concurrency * len(servers_of(provider))
         self.stats = EngineStats()
         self._spending = spending or Budget()
         self._max_outage_s = max_outage_s
         self._stop = stop or Stop()
-        if limiter is None:
-            limiter = [
-                RateLimiter(rpm=rpm, tpm=tpm, max_concurrency=max_concurrency)
-                for _ in servers_of(provider)
-            ]
-        self._dispatcher = Dispatcher(
-            provider,
-            [limiter] if isinstance(limiter, RateLimiter) else limiter,
-            spending=self._spending,
-            max_outage_s=max_outage_s,
-            stop=self._stop,
-            stats=self.stats,
-            max_concurrency=max_concurrency,
-            timeout_s=timeout_s,
-            on_event=on_event or ignore_event,
-        )
-        # A provider that collects batches has its own journal, and would hold thousands of locks.
-        locks = not isinstance(provider, Collecting)
+        self._tasks_providers = dict(tasks)
+        bounds = Bounds(rpm, tpm, max_concurrency, timeout_s, max_attempts)
+        self._dispatchers: dict[int, Dispatcher] = {}
+        for task, asked in (("", provider), *tasks.items()):
+            if id(asked) not in self._dispatchers:
+                self._dispatchers[id(asked)] = Dispatcher(
+                    asked,
+                    task_bounds.get(task, bounds),
+                    limiter=limiter,
+                    spending=self._spending,
+                    max_outage_s=max_outage_s,
+                    stop=self._stop,
+                    stats=self.stats,
+                    on_event=on_event or ignore_event,
+                )
+        self._dispatcher = self._dispatchers[id(provider)]
+        self.max_concurrency = sum(one.max_concurrency for one in self._dispatchers.values())
         self._cache = cache
-        self._single_flight = SingleFlight(cache, self._stop, sleep, locks=locks)
+        self._single_flight = SingleFlight(cache, self._stop, sleep)
         self._commits = GroupCommit(cache, self._spending.flush)
         self._backlog = _Backlog(few=self.max_concurrency)
         self._failure_limit = failure_limit or FailureLimit()
         self._sleep = sleep
-        self._max_attempts = max_attempts
         self._max_samples = max_samples
         self._retry_failed = retry_failed
         self._tasks: TaskGroup | None = None
@@ -112,8 +112,8 @@ class Engine:
     async def __aenter__(self) -> Engine:
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(self._commits.run)
-        if isinstance(self.provider, Collecting):
-            self.provider.start(self._tasks)
+        for provider in self._collecting():
+            provider.start(self._tasks)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -121,6 +121,18 @@ class Engine:
         self._stop.halt(Closed("the engine is closed"), GRACE_S)
         self._commits.close()
         await self._tasks.__aexit__(None, None, None)
+
+    def provider_for(self, task: str) -> Provider:
+        """The provider that a task asks."""
+        return self._tasks_providers.get(task, self.provider)
+
+    @property
+    def providers(self) -> list[Provider]:
+        """All that are asked, once each."""
+        return [dispatcher.provider for dispatcher in self._dispatchers.values()]
+
+    def _collecting(self) -> list[Collecting]:
+        return [provider for provider in self.providers if isinstance(provider, Collecting)]
 
     def request(
         self,
@@ -164,7 +176,7 @@ class Engine:
         step: int = 1,
         max_tokens_limit: int | None = None,
         counted: bool = True,
-        shared: Sequence[str] = (),
+        provider: Provider | None = None,
     ) -> list[Answer[T] | Failure]:
         """An answer or a failure for every request, in their order.
 
@@ -180,30 +192,31 @@ class Engine:
         asked once. A failure that is not `counted` is no failed row: the caller asks in another
         way.
 
-        `shared` has for each request the text that its prompt begins with. Of requests that share
-        one, the first is answered before the others are sent: a server that keeps the beginnings
-        of prompts reads and bills it once. Requests that wait so hold up no others.
+        Of requests with the same `shared` the first is answered before the others are sent: a
+        server that keeps the beginnings of prompts reads and bills it once. Requests that wait so
+        hold up no others.
+
+        They are sent to `provider`, one of those that the engine was made with; the first of them
+        where it is None.
         """
         self._stop.check()
         if self._tasks is None:
             raise RuntimeError("enter the engine first: async with Engine(...) as engine")
         keys = request_keys(requests)
         positions = dict(zip(keys, range(len(keys)), strict=True))
-        if isinstance(self.provider, Collecting):
-            shared = ()  # the others would wait for a whole batch job
 
         def question(key: str) -> Question[T]:
-            place = positions[key]
-            beginning = shared[place] if shared else ""
-            return Question(requests[place], key, step, max_tokens_limit, beginning)
+            return Question(requests[positions[key]], key, step, max_tokens_limit)
 
-        call = _Call(self, list(positions), question, parse, counted=counted)
+        dispatcher = self._dispatchers[id(provider or self.provider)]
+        call = _Call(self, dispatcher, list(positions), question, parse, counted=counted)
         outcomes = await call.run()
         return [outcomes[key] for key in keys]
 
     async def landed(self) -> None:
         """Wait until nothing is in flight."""
-        await self._dispatcher.all_landed()
+        for dispatcher in self._dispatchers.values():
+            await dispatcher.all_landed()
 
     async def runs_short(self) -> None:
         """Wait until fewer questions are left to be begun than requests may be in flight, so that
@@ -212,10 +225,9 @@ class Engine:
 
     def stop(self, reason: StoppedEarly | None = None) -> None:
         """Send nothing more. Requests in flight finish and are kept; calls raise the reason."""
-        provider = self.provider
-        notice = provider.notice() if isinstance(provider, Collecting) else None
+        notices = [provider.notice() for provider in self._collecting()]
         said = str(reason or "interrupted")
-        self._stop.halt(StoppedEarly("; ".join(filter(None, [said, notice]))))
+        self._stop.halt(StoppedEarly("; ".join(filter(None, [said, *notices]))))
 
     def observe(self) -> EngineStats:
         """The numbers of this moment: `stats` with those of limiter, budget and servers."""
@@ -229,8 +241,8 @@ class Engine:
         stats.answers_without_usage = totals.answers_without_usage
         stats.waiting_s = max(0.0, limits.paused_until - anyio.current_time())
         stats.why = limits.why if stats.waiting_s else ""
-        if isinstance(self.provider, Collecting):
-            stats.why, stats.waiting_s = self.provider.under_way()
+        for provider in self._collecting():
+            stats.why, stats.waiting_s = provider.under_way()
         stats.is_down, stats.servers = dispatcher.is_down, dispatcher.servers()
         if stats.is_down:
             stats.waiting_s, stats.why = dispatcher.down_s, f"no answers: {dispatcher.why_down}"
@@ -283,6 +295,7 @@ class _Call(Generic[T]):
     def __init__(
         self,
         engine: Engine,
+        dispatcher: Dispatcher,
         keys: Sequence[str],
         question: Callable[[str], Question[T]],
         parse: Parse[T],
@@ -290,6 +303,7 @@ class _Call(Generic[T]):
         counted: bool,
     ) -> None:
         self._engine = engine
+        self._dispatcher = dispatcher
         self._keys = keys
         self._question = question
         self._parse = parse
@@ -362,14 +376,14 @@ class _Call(Generic[T]):
 
     async def _ask(self, questions: Sequence[Question[T]]) -> None:
         """Let workers ask all questions, in all slots."""
-        engine, most = self._engine, self._engine.max_concurrency
+        engine, most = self._engine, self._dispatcher.max_concurrency
         self._n_more = min(max(0, len(questions) - most), _WAITING_A_SLOT * most)
         first = [question for question in questions if not self._follows(question)]
         self._begin(len(questions) - len(first))  # others may be asked while these wait
         done = anyio.Event()
 
         async def work() -> None:
-            with engine._stop.call():
+            with engine._stop.call(grace=not self._dispatcher.collects):
                 async with anyio.create_task_group() as self._tasks:
                     self._hand_out(first)
             done.set()
@@ -384,22 +398,22 @@ class _Call(Generic[T]):
             self._followers.clear()
             raise
         unanswered = any(question.outcome is None for question in questions)
-        if unanswered or engine._dispatcher.first_answers.are_refused:
+        if unanswered or self._dispatcher.first_answers.are_refused:
             engine._stop.check()
 
     def _follows(self, question: Question[T]) -> bool:
         """Whether it waits for another that begins alike; else others will wait for it."""
-        if question.shared in self._followers:
-            self._followers[question.shared].append(question)
-            return True
-        if question.shared:
-            self._followers[question.shared] = []
-        return False
+        shared = question.request.shared
+        if not shared or self._dispatcher.collects:  # there all would wait for a whole batch job
+            return False
+        is_later = shared in self._followers
+        self._followers.setdefault(shared, []).extend([question] if is_later else [])
+        return is_later
 
     def _hand_out(self, questions: Sequence[Question[T]]) -> None:
         """Put questions before those that are left, and let so many workers more take them."""
         self._missing.extendleft(reversed(questions))
-        n_new = min(len(questions), self._engine.max_concurrency - self._n_workers)
+        n_new = min(len(questions), self._dispatcher.max_concurrency - self._n_workers)
         for _ in range(n_new):
             self._n_workers += 1
             self._tasks.start_soon(self._work)
@@ -416,7 +430,7 @@ class _Call(Generic[T]):
             except Exception as exc:
                 self._engine._stop.halt(exc)  # `_ask` raises it
                 return
-            following = self._followers.pop(question.shared, [])
+            following = self._followers.pop(question.request.shared, [])
             self._begin(-len(following))
             self._hand_out(following)
         self._n_workers -= 1
@@ -429,7 +443,7 @@ class _Call(Generic[T]):
             if other is not None:
                 question.outcome = await flights.landed(other)  # None: look again
                 continue
-            with flights.lead(question.key) as flight:
+            with flights.lead(question.key, locks=not self._dispatcher.collects) as flight:
                 if flight.stored is not None:
                     used = question.use_stored(flight.stored.completion, self._parse)
                     engine.stats.hits += used
@@ -454,9 +468,9 @@ class _Call(Generic[T]):
         from claimscore.retry import Backoff
 
         engine, request, key = self._engine, question.request, question.key
-        attempts, backoff = Attempts(engine._max_attempts), Backoff()
+        attempts, backoff = Attempts(self._dispatcher.max_attempts), Backoff()
         while True:
-            with await engine._dispatcher.slot(request, attempts) as slot:
+            with await self._dispatcher.slot(request, attempts) as slot:
                 if self._is_cancelled:
                     raise Halted
                 try:
@@ -471,7 +485,9 @@ class _Call(Generic[T]):
                     break
             if attempts.exhausted:
                 return Failure("transient", str(error), attempts.sent, key)
-            if not engine._dispatcher.another_may_answer(attempts):
+            if isinstance(error, AskAgain):
+                continue
+            if not self._dispatcher.another_may_answer(attempts):
                 await self._back_off(backoff.next_wait_s(error), error)
                 attempts.avoid.clear()
         if not isinstance(verdict, Invalid):
@@ -498,14 +514,14 @@ class _Call(Generic[T]):
         A wait that a server asked for ends with `OutageError` where that is over first.
         """
         engine = self._engine
-        if engine._dispatcher.is_down:
+        if self._dispatcher.is_down:
             return  # the circuit breaker holds it back
         if self._n_more:
             self._n_more -= 1
             self._n_workers += 1
             self._tasks.start_soon(self._work)
         with engine._stop.waiting():
-            while error.retry_after_s and seconds > (most_s := engine._dispatcher.patience_s()):
+            while error.retry_after_s and seconds > (most_s := self._dispatcher.patience_s()):
                 await engine._sleep(most_s)
                 seconds -= most_s
             await engine._sleep(seconds)

@@ -104,8 +104,7 @@ class Question(Generic[T]):
 
     `request` with its `key` is the next one to be sent. After an answer that was cut off it is
     for the same sample with more `max_tokens`, up to `max_tokens_limit`; after another answer
-    that cannot be used it is for the next sample, `step` further on. `shared` is what its prompt
-    has in common with others, as far as that counts.
+    that cannot be used it is for the next sample, `step` further on.
 
     `n_answers` answers could not be used. `n_samples` samples are used up, `n_new` of them by this
     call. `is_final`: a further sample would fare no better.
@@ -116,7 +115,6 @@ class Question(Generic[T]):
     key: str
     step: int = 1
     max_tokens_limit: int | None = None
-    shared: str = ""
     n_answers: int = 0
     n_samples: int = 0
     n_new: int = 0

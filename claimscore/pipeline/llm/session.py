@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -24,9 +25,7 @@ from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.budget.pricing import find_prices
 from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.providers.base import Collecting, Provider, base_urls, servers_of
-from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
-from claimscore.pipeline.llm.stopping import Stop
+from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
 from claimscore.types import Completion
 
 
@@ -52,6 +51,7 @@ async def open_engine(
     provider: Provider,
     cache_dir: Path | None = None,
     *,
+    tasks: Mapping[str, Provider] = MappingProxyType({}),
     models: Sequence[str] = (),
     ledger: Ledger | None = None,
     retry_failed: bool = False,
@@ -59,11 +59,11 @@ async def open_engine(
 ) -> AsyncIterator[Engine]:
     """An engine that may be asked, with everything it needs; closes all of it at the end.
 
-    `models` are those that requests name besides the provider's own, so that what they cost is
-    known. `ledger` keeps what was spent over all calls, so that `max_cost` and `max_requests`
-    hold for them together; it is the caller's to close. `on_event` hears of rare events
-    (pauses, outages, damage). Raises `ConfigError`, before anything is sent, where the settings
-    cannot be kept.
+    `tasks` has the providers of tasks that do not ask `provider`. `models` are those that requests
+    name besides the provider's own, so that what they cost is known. `ledger` keeps what was spent
+    over all calls, so that `max_cost` and `max_requests` hold for them together; it is the
+    caller's to close. `on_event` hears of rare events (pauses, outages, damage). Raises
+    `ConfigError`, before anything is sent, where the settings cannot be kept.
     """
     tell = on_event or ignore_event
     async with contextlib.AsyncExitStack() as stack:
@@ -77,58 +77,37 @@ async def open_engine(
         stack.callback(spending.flush)  # what ended last counts as ended
         cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
         stack.callback(cache.close)
-        bounds: dict[str, Any] = {
-            "max_concurrency": llm.max_concurrency,
-            "timeout_s": llm.timeout_s,
-            "max_attempts": llm.max_attempts,
-        }
-        if isinstance(provider, Collecting):
-            # It tries again itself, and what it has sent goes on when the process ends.
-            bounds = {"max_concurrency": provider.batch_size, "timeout_s": None, "max_attempts": 1}
-            bounds["stop"] = Stop(grace_s=0.0)
-        limiters = [
-            # of several servers, events say which it is
-            _limiter(
-                llm,
-                server,
-                tell if server is provider else partial(tell, server=base_urls(server)[0]),
-            )
-            for server in servers_of(provider)
-        ]
         engine = Engine(
             provider,
             cache,
-            limiter=limiters,
+            tasks=tasks,
+            rpm=llm.rpm,
+            tpm=llm.tpm,
+            max_concurrency=llm.max_concurrency,
+            timeout_s=llm.timeout_s,
+            max_attempts=llm.max_attempts,
             spending=spending,
             max_samples=llm.max_samples,
             max_outage_s=llm.max_outage_s,
             failure_limit=llm.failure_limit(),
             retry_failed=retry_failed,
             on_event=on_event,
-            **bounds,
         )
         try:
-            if isinstance(provider, Collecting):
-                await _recover(provider, cache, folder, on_event)
-            else:
-                # Batches under way may hold requests that are now asked, and paid, again.
-                state = journal_folder(folder, provider.namespace)
-                if (notice := paid_twice_online(state, provider.model)) is not None:
-                    tell("batches under way", notice=notice)
+            for asked in engine.providers:
+                if isinstance(asked, Collecting):
+                    await _recover(asked, cache, folder, on_event)
+                else:
+                    # Batches under way may hold requests that are now asked, and paid, again.
+                    state = journal_folder(folder, asked.namespace)
+                    if (notice := paid_twice_online(state, asked.model)) is not None:
+                        tell("batches under way", notice=notice)
             async with engine:
                 yield engine
         finally:
             with anyio.CancelScope(shield=True):
-                await provider.aclose()
-
-
-def _limiter(llm: LLMConfig, server: Provider, on_event: OnEvent) -> RateLimiter:
-    """The limiter of one server: it keeps limits as given, as declared by headers, or as found."""
-    if isinstance(server, Collecting):
-        return RateLimiter(slow_start=False)  # its server limits batch jobs, not requests
-    return RateLimiter(
-        rpm=llm.rpm, tpm=llm.tpm, max_concurrency=llm.max_concurrency, on_event=on_event
-    )
+                for asked in engine.providers:
+                    await asked.aclose()
 
 
 async def _recover(provider: Any, cache: Any, folder: Path, on_event: OnEvent | None) -> None:

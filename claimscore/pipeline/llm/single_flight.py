@@ -43,16 +43,12 @@ class Flight:
 
 
 class SingleFlight:
-    """The keys that the tasks of one engine are asking for.
+    """The keys that the tasks of one engine are asking for."""
 
-    With `locks`, other processes that share the cache's folder are told of them.
-    """
-
-    def __init__(self, cache: Cache, stop: Stop, sleep: Sleep, *, locks: bool) -> None:
+    def __init__(self, cache: Cache, stop: Stop, sleep: Sleep) -> None:
         self._cache = cache
         self._stop = stop
         self._sleep = sleep
-        self._locks = locks
         self._flights: dict[str, Flight] = {}
 
     def under_way(self, key: str) -> Flight | None:
@@ -66,20 +62,21 @@ class SingleFlight:
         return flight.failure
 
     @contextlib.contextmanager
-    def lead(self, key: str) -> Iterator[Flight]:
+    def lead(self, key: str, *, locks: bool) -> Iterator[Flight]:
         """Be the one task that asks for a key; others that want it wait for `landed`.
 
-        Should this task be cancelled, the next of those that wait takes over.
+        With `locks`, other processes that share the cache's folder are told of it. Should this
+        task be cancelled, the next of those that wait takes over.
         """
         flight = self._flights[key] = Flight()
         try:
-            flight.is_elsewhere = self._locks and not self._cache.try_lock(key)
+            flight.is_elsewhere = locks and not self._cache.try_lock(key)
             try:
                 if not flight.is_elsewhere:
                     flight.stored = self._cache.get_many([key]).get(key)
                 yield flight
             finally:
-                if self._locks and not flight.is_elsewhere:
+                if locks and not flight.is_elsewhere:
                     self._cache.unlock(key)
         finally:
             del self._flights[key]

@@ -66,15 +66,10 @@ class FirstAnswers:
 
 
 class Stop:
-    """The reason to stop, once there is one, and the scopes of all tasks that it concerns.
+    """The reason to stop, once there is one, and the scopes of all tasks that it concerns."""
 
-    `grace_s` takes the place of the usual grace: for providers whose answers take hours, and can
-    be fetched by another process.
-    """
-
-    def __init__(self, grace_s: float | None = None) -> None:
+    def __init__(self) -> None:
         self.reason: BaseException | None = None
-        self._grace_s = grace_s
         self._waiting: set[anyio.CancelScope] = set()
         self._calls: set[anyio.CancelScope] = set()
 
@@ -87,7 +82,6 @@ class Stop:
             scope.cancel()
         if grace_s is None:
             grace_s = STOP_GRACE_S if isinstance(reason, StoppedEarly) else GRACE_S
-        grace_s = grace_s if self._grace_s is None else self._grace_s
         deadline = anyio.current_time() + grace_s
         for scope in list(self._calls):
             scope.deadline = min(scope.deadline, deadline)
@@ -98,14 +92,18 @@ class Stop:
             raise self.reason
 
     @contextlib.contextmanager
-    def call(self) -> Iterator[None]:
-        """A context that may go on for the grace after a stop, then is cancelled silently."""
+    def call(self, *, grace: bool) -> Iterator[None]:
+        """A context that may go on for the grace after a stop, then is cancelled silently.
+
+        Without `grace` at once: where answers take hours and another process can fetch them.
+        """
+        scopes = self._calls if grace else self._waiting
         with anyio.CancelScope() as scope:
-            self._calls.add(scope)
+            scopes.add(scope)
             try:
                 yield
             finally:
-                self._calls.discard(scope)
+                scopes.discard(scope)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +15,9 @@ from anyio import lowlevel
 from claimscore.cache.base import Cache, MemoryCache
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
-from claimscore.errors import RejectedError, TransientError
+from claimscore.errors import AskAgain, RejectedError, TransientError
+from claimscore.pipeline.llm.budget.cap import Budget
+from claimscore.pipeline.llm.endpoints import Bounds
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
@@ -35,7 +39,7 @@ Outcomes = list[Answer[str] | Failure]
 def make(provider: FakeProvider, cache: Cache | None = None, **options: Any) -> Engine:
     """An engine whose pauses and back-offs take no time."""
     clock = VirtualClock()
-    limiter = RateLimiter(clock=clock)
+    limiter = functools.partial(RateLimiter, clock=clock)
     store = MemoryCache() if cache is None else cache
     return Engine(provider, store, limiter=limiter, sleep=clock.sleep, **options)
 
@@ -111,9 +115,13 @@ async def test_the_first_question_of_a_text_goes_ahead_and_holds_up_no_others() 
     shared = ["a", "a", "a", "b", "b", "c", "", "e", "e"]
     async with make(provider, max_concurrency=4) as engine, anyio.create_task_group() as group:
         requests = ask(engine, "a1", "a2", "a3", "b1", "b2", "c1", "d1", "e1", "e2")
+        requests = [
+            dataclasses.replace(request, shared=beginning)
+            for request, beginning in zip(requests, shared, strict=True)
+        ]
 
         async def work() -> None:
-            outcomes = await engine.answer_all(requests, text, shared=shared)
+            outcomes = await engine.answer_all(requests, text)
             assert [isinstance(outcome, Answer) for outcome in outcomes] == [False] + 8 * [True]
 
         group.start_soon(work)
@@ -225,6 +233,49 @@ async def test_transient_errors_are_retried_then_a_failure() -> None:
     assert (failure.kind, failure.message, failure.attempts) == ("transient", "two", 3)
     assert engine.stats.retries == {"status": 1 + 3}
     assert engine.stats.last_error == "two"
+
+
+async def test_how_a_server_wants_to_be_asked_is_asked_at_once_and_counts_as_sent() -> None:
+    """It is no failed attempt, and no server goes down of it."""
+    provider = FakeProvider(scripted(*[AskAgain("no such parameter")] * 9, completion("good")))
+    events: list[str] = []
+    outcomes, engine = await asked(
+        provider, "a", max_attempts=1, on_event=lambda kind, **fields: events.append(kind)
+    )
+    assert values(outcomes) == ["good"]
+    assert (engine.stats.sent, engine.stats.answered, engine.stats.retries) == (10, 1, {})
+    assert events == []
+
+
+async def test_a_task_may_have_a_provider_of_its_own() -> None:
+    """With bounds of its own, in one budget and one cache."""
+    gate, other_gate = Gate(4), Gate(2)
+    provider, other = FakeProvider(gate), FakeProvider(other_gate)
+    spending = Budget(max_requests=9)
+    bounds = {"verify": Bounds(max_concurrency=2)}
+    async with (
+        make(
+            provider,
+            tasks={"verify": other},
+            task_bounds=bounds,
+            max_concurrency=4,
+            spending=spending,
+        ) as engine,
+        anyio.create_task_group() as tasks,
+    ):
+        assert engine.provider_for("verify") is other
+        assert engine.provider_for("decompose") is provider
+        tasks.start_soon(engine.answer_all, ask(engine, *"abcdef"), text)
+        call = functools.partial(engine.answer_all, provider=other)
+        tasks.start_soon(call, ask(engine, *"xyz"), text)
+        await gate.full.wait()
+        await other_gate.full.wait()
+        await settle()
+        assert (len(provider.asked), len(other.asked)) == (4, 2)
+        gate.open.set()
+        other_gate.open.set()
+    assert (len(provider.asked), len(other.asked)) == (6, 3)
+    assert (engine.stats.answered, spending.totals.requests) == (9, 9)
 
 
 async def test_no_answer_in_time_is_transient_and_counts_as_two_attempts() -> None:
