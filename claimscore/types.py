@@ -86,15 +86,18 @@ class SimilarRequests(Sequence[Request]):
 class Usage(NamedTuple):
     """Tokens as the server reported them; None where it said nothing.
 
-    `cached_prompt_tokens` are those of `prompt_tokens` that the server had in a cache of
-    its own and bills at a lower price. `reasoning_tokens` are those of `completion_tokens` that
-    the model thought with.
+    Of `prompt_tokens` the server had `cached_prompt_tokens` in a cache of its own, which it bills
+    at a lower price, and wrote `written_prompt_tokens` into it. `reasoning_tokens` are those of
+    `completion_tokens` that the model thought with. `service_tier` is the one that the request
+    was served at, as the answer says; "" where it does not.
     """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_prompt_tokens: int | None = None
     reasoning_tokens: int | None = None
+    written_prompt_tokens: int | None = None
+    service_tier: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,28 +147,25 @@ class Completion:
     reasoning: str = ""
 
     def to_json(self) -> JSON:
-        usage = self.usage
-        tokens = {
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
-        }
-        for name in ("cached_prompt_tokens", "reasoning_tokens"):
-            if getattr(usage, name) is not None:
-                tokens[name] = getattr(usage, name)
-        value: JSON = {
+        prompt_tokens, completion_tokens, *others = self.usage
+        tokens: JSON = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
+        for name, value in zip(Usage._fields[2:], others, strict=True):
+            if value not in (None, ""):
+                tokens[name] = value
+        entry: JSON = {
             "text": self.text,
             "model": self.model,
             "finish_reason": self.finish_reason,
             "usage": tokens,
         }
         if self.reasoning:
-            value["reasoning"] = self.reasoning
+            entry["reasoning"] = self.reasoning
         if self.logprobs is not None:
-            value["logprobs"] = [
+            entry["logprobs"] = [
                 [token, logprob, [list(other) for other in top]]
                 for token, logprob, top in self.logprobs
             ]
-        return value
+        return entry
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Completion:
@@ -175,6 +175,8 @@ class Completion:
             tokens["completion_tokens"],
             tokens.get("cached_prompt_tokens"),
             tokens.get("reasoning_tokens"),
+            tokens.get("written_prompt_tokens"),
+            tokens.get("service_tier", ""),
         )
         logprobs = value.get("logprobs")
         if logprobs is not None:

@@ -65,14 +65,9 @@ def checked_entry(key: str, data: bytes) -> Entry | str:
 def _is_sound(entry: Entry) -> bool:
     answer, usage = entry.completion, entry.completion.usage
     texts = answer.text, answer.model, answer.finish_reason, answer.reasoning, entry.rejected or ""
-    counts = (
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.cached_prompt_tokens,
-        usage.reasoning_tokens,
-    )
+    *counts, tier = usage
     return (
-        all(type(text) is str for text in texts)
+        all(type(text) is str for text in (*texts, tier))
         and all(count is None or type(count) is int for count in counts)
         and all(_is_sound_token(token) for token in answer.logprobs or ())
     )

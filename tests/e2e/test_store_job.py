@@ -165,7 +165,10 @@ def test_a_kill_and_another_machine_pass_no_cap(
         take_over_spending(directory)
         with open_ledger(directory, llm) as ledger:
             budget = Budget(
-                price=PRICE, max_cost=llm.max_cost, max_requests=llm.max_requests, ledger=ledger
+                price_of=lambda _: PRICE,
+                max_cost=llm.max_cost,
+                max_requests=llm.max_requests,
+                ledger=ledger,
             )
             anyio.run(_reserve, budget, 20)  # more than a block, and so the store was asked again
             as_killed = directory.storage.read(name)

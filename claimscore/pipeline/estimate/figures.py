@@ -106,8 +106,9 @@ class Estimate:
         """All tasks together."""
         tasks = self.tasks
         usd = most_usd = None
-        if self.price is not None:
-            usd = Spread.total(task.usd for task in tasks if task.usd is not None)
+        priced = [task.usd for task in tasks if task.usd is not None]
+        if len(priced) == len(tasks):
+            usd = Spread.total(priced)
             most_usd = sum(task.most_usd or 0.0 for task in tasks)
         return TaskEstimate(
             "total",

@@ -28,7 +28,7 @@ from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
 from claimscore.pipeline.estimate.figures import Estimate, PassEstimate
 from claimscore.pipeline.estimate.limits import hours_of_limits
-from claimscore.pipeline.llm.budget.pricing import find_prices
+from claimscore.pipeline.llm.budget.pricing import Prices
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.question import Answer, Parse
 from claimscore.pipeline.llm_stage import (
@@ -391,11 +391,11 @@ def _put_together(
 
     Tasks in `guessed` ask about guesses; `notes` are what was assumed so far.
     """
-    base_url = getattr(provider, "base_url", None)
-    price, others = find_prices(llm, base_url, filter(None, (engine.model for engine in engines)))
+    prices = Prices((llm, provider))
+    price = prices.of(provider)
     figures = tuple(
         engine.estimate(
-            others.get(engine.model, price),
+            prices.of(provider, engine.model),
             share=shares.get(engine.task, 1.0),
             guessed=engine.task in guessed,
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +21,7 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.batch_jobs.journal import journal_folder, paid_twice_online
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.budget.ledger import Ledger
-from claimscore.pipeline.llm.budget.pricing import find_prices
+from claimscore.pipeline.llm.budget.pricing import Prices
 from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
@@ -38,8 +37,7 @@ def why_not_asked(
             if (check_key := getattr(server, "check_key", None)) is not None:
                 check_key()
         if llm.max_cost is not None:
-            price, _ = find_prices(llm, getattr(provider, "base_url", None), models)
-            Budget(price=price, max_cost=llm.max_cost)
+            Prices((llm, provider)).require(models)
     except ConfigError as exc:
         return exc
     return None
@@ -68,8 +66,11 @@ async def open_engine(
     tell = on_event or ignore_event
     async with contextlib.AsyncExitStack() as stack:
         folder = cache_dir or user_cache_dir()
+        prices = Prices(*((llm, asked) for asked in (provider, *tasks.values())))
+        if llm.max_cost is not None:
+            prices.require(models)
         spending = Budget(
-            find_prices=partial(find_prices, llm, getattr(provider, "base_url", None), models),
+            price_of=prices,
             max_cost=llm.max_cost,
             max_requests=llm.max_requests,
             ledger=ledger,

@@ -28,7 +28,7 @@ any_entry = st.builds(
         any_text,
         any_text,
         any_text,
-        st.builds(Usage, counts, counts, counts),
+        st.builds(Usage, *5 * [counts], service_tier=st.text()),
         logprobs=st.none() | st.lists(places, max_size=3).map(tuple),
     ),
     st.none() | any_text,

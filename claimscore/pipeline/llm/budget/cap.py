@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import json
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 
 import anyio
 
 from claimscore.errors import BudgetError, ConfigError, StoppedEarly
 from claimscore.pipeline.llm.budget.ledger import Ledger, Spent, read_spent
-from claimscore.pipeline.llm.budget.pricing import GIVEN, PICO, Price
+from claimscore.pipeline.llm.budget.pricing import GIVEN, PICO, Price, unknown_price
 from claimscore.pipeline.llm.tokens import most_tokens
 from claimscore.types import Request, Usage
 
@@ -79,31 +77,20 @@ class _WaitingRequest:
 class Budget:
     """Counts what a run spends, over all its invocations, and keeps it within its caps.
 
-    `max_cost` is in dollars. `price` is that of the run's model, in dollars a million tokens;
-    `others` are those of other models that requests name. `find_prices` finds both when the first
-    of them is needed: a run whose answers are all cached needs none. Used on the event loop,
-    except for `flush`. Without a cap nothing is written before a request is sent, and no request
-    waits.
-    Raises `ConfigError` for a cap in dollars where the price is not known.
+    `max_cost` is in dollars. `price_of` gives the price of a request's model, None where it is
+    not known. Used on the event loop, except for `flush`. Without a cap nothing is written before
+    a request is sent, and no request waits.
     """
 
     def __init__(
         self,
         *,
-        price: Price | None = None,
-        others: Mapping[str, Price] = MappingProxyType({}),
-        find_prices: Callable[[], tuple[Price | None, Mapping[str, Price]]] | None = None,
+        price_of: Callable[[Request], Price | None] = lambda request: None,
         max_cost: float | None = None,
         max_requests: int | None = None,
         ledger: Ledger | None = None,
     ) -> None:
-        self._find_prices = find_prices or (lambda: (price, others))
-        if max_cost is not None and self._price is None:
-            raise ConfigError(
-                "--max-cost: what this model costs at this server is not known; name "
-                "--input-price and --output-price (dollars a million tokens), or bound the run "
-                "by --max-requests"
-            )
+        self._price_of = price_of
         self._max_requests = max_requests
         self._cap = None if max_cost is None else math.floor(max_cost * PICO)
         self._capped = max_cost is not None or max_requests is not None
@@ -121,33 +108,27 @@ class Budget:
         self._unwritten: collections.deque[tuple[int, Spent]] = collections.deque()
         self._flushing = threading.Lock()
 
-    @functools.cached_property
-    def _prices(self) -> tuple[Price | None, Mapping[str, Price]]:
-        return self._find_prices()
-
-    @property
-    def _price(self) -> Price | None:
-        return self._prices[0]
-
     @property
     def totals(self) -> SpendTotals:
         """What this invocation has spent."""
         now = dataclasses.replace(self._now, requests=self._sent)
-        known = not self._sent or self._price is not None
-        return _totals(now, now.pico_usd if known else None)
+        return totals_of(now)
 
     # -- before a request is sent
 
     def try_reserve(self, request: Request) -> Reservation | None:
         """The right to send it, or None where that must be waited for. Never waits.
 
-        Raises `ConfigError` where a cap is in dollars and the request's tier has no known price.
+        Raises `ConfigError` where a cap is in dollars and the request, or the tier that it asks
+        for, has no known price.
         """
         if not self._capped:
             self._sent += 1
             return Reservation(request)
         tier = request.extra.get("service_tier")
         price = self._price_of(request) if self._cap is not None else None
+        if self._cap is not None and price is None:
+            raise unknown_price(request.model)
         if price is not None and price.source != GIVEN and tier not in _PRICED_TIERS:
             raise ConfigError(
                 f"--max-cost: what service_tier {json.dumps(tier)} costs is not known; name "
@@ -272,7 +253,7 @@ class Budget:
             return None
         number = 0
         if self._ledger is not None:
-            known = None if self._price is None else pico
+            known = None if self._price_of(request) is None else pico
             number = self._ledger.reserve(*most_tokens(request), known)
         self._held_pico += pico
         self._in_flight += 1
@@ -311,7 +292,7 @@ class Budget:
                 )
         if self._cap is None:
             return None
-        billed = _pico_of(self.before, self._price) + self._now.pico_usd
+        billed = self.before.pico_usd + self._now.pico_usd
         possibly = self.before.possibly_pico_usd + self._now.possibly_pico_usd
         if billed + possibly + self._held_pico + pico <= self._cap:
             return None
@@ -334,43 +315,28 @@ class Budget:
         most = self._most_pico(request)
         return most if self._stretch == 1.0 else math.ceil(most * self._stretch)
 
-    def _price_of(self, request: Request) -> Price | None:
-        price, others = self._prices
-        return others.get(request.model, price)
-
     def _most_pico(self, request: Request) -> int:
         price = self._price_of(request)
         return 0 if price is None else price.most(*most_tokens(request))
 
 
-def spent_so_far(path: Path, price: Price | None = None) -> SpendTotals:
+def spent_so_far(path: Path) -> SpendTotals:
     """The totals of a run from its ledger: for those who only look."""
-    return totals_of(read_spent(path), price)
+    return totals_of(read_spent(path))
 
 
-def totals_of(spent: Spent, price: Price | None = None) -> SpendTotals:
+def totals_of(spent: Spent) -> SpendTotals:
     """The totals that a ledger's sums come to, in dollars where those can be told."""
     unpriced = spent.unpriced_prompt_tokens or spent.unpriced_completion_tokens
-    known = price is not None or not unpriced
-    return _totals(spent, _pico_of(spent, price) if known else None)
-
-
-def _totals(spent: Spent, pico_usd: int | None) -> SpendTotals:
     return SpendTotals(
         spent.requests,
         spent.prompt_tokens,
         spent.completion_tokens,
-        None if pico_usd is None else pico_usd / PICO,
+        None if unpriced else spent.pico_usd / PICO,
         spent.possibly_pico_usd / PICO,
         spent.without_usage,
         spent.cached_prompt_tokens,
     )
-
-
-def _pico_of(spent: Spent, price: Price | None) -> int:
-    """Picodollars; tokens that had no price then have the one that is known now."""
-    unpriced = (spent.unpriced_prompt_tokens, spent.unpriced_completion_tokens)
-    return spent.pico_usd + (price.most(*unpriced) if price is not None and any(unpriced) else 0)
 
 
 def _dollars(pico: int) -> str:

@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from claimscore.config import LLMConfig, api_base_url
+from claimscore.errors import ConfigError
+from claimscore.types import Request
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo, Provider
+    from genai_prices.types import ModelInfo
+    from genai_prices.types import Provider as PricedProvider
+
+    from claimscore.pipeline.llm.providers.base import Provider
 
 #: Costs are whole picodollars, so that sums are exact: a millionth of a dollar a million tokens.
 PICO = 10**12
@@ -117,6 +122,54 @@ def _pico(usd: float) -> int:
 # -- finding one
 
 
+class Prices:
+    """The prices of the models that an engine asks; each is looked up when it is first needed.
+
+    `asked` are the providers, the run's own first, each with the settings that it was made by.
+    """
+
+    def __init__(self, *asked: tuple[LLMConfig, Provider]) -> None:
+        self._asked = asked
+        self._known: dict[tuple[str, str, str], Price | None] = {}
+
+    def __call__(self, request: Request) -> Price | None:
+        """The price of the request's model at its server; None where it is not known."""
+        return self._of(request.provider, request.namespace, request.model)
+
+    def of(self, provider: Provider, model: str = "") -> Price | None:
+        """The price of a provider's own model, or of another that it is asked for."""
+        return self._of(provider.family, provider.namespace, model or provider.model)
+
+    def require(self, models: Iterable[str]) -> None:
+        """`ConfigError` where a model has no known price, one of `models` that prompts name too."""
+        first = self._asked[0][1]
+        asked = [(provider, provider.model) for _, provider in self._asked]
+        for provider, model in (*asked, *((first, model) for model in models)):
+            if self.of(provider, model) is None:
+                raise unknown_price(model)
+
+    def _of(self, family: str, namespace: str, model: str) -> Price | None:
+        place = family, namespace, model
+        if place not in self._known:
+            at_server = (
+                (config, provider)
+                for config, provider in self._asked
+                if (provider.family, provider.namespace) == (family, namespace)
+            )
+            config, provider = next(at_server, self._asked[0])
+            config = dataclasses.replace(config, model=f"{config.family}:{model}")
+            self._known[place] = find_price(config, getattr(provider, "base_url", None))
+        return self._known[place]
+
+
+def unknown_price(model: str) -> ConfigError:
+    """Why a cap in dollars cannot be kept."""
+    return ConfigError(
+        f"--max-cost: what {model} costs at this server is not known; name --input-price and "
+        "--output-price (dollars a million tokens), or bound the run by --max-requests"
+    )
+
+
 def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
     """The price of the configured model at `base_url`; None where it is not known.
 
@@ -134,24 +187,6 @@ def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
     urls = (base_url,) if base_url else config.base_urls or (api_base_url() or _OPENAI_URL,)
     prices = {_from_table(model, url, batch=family == "openai-batch") for url in urls}
     return prices.pop() if len(prices) == 1 else None
-
-
-def find_prices(
-    config: LLMConfig, base_url: str | None, models: Iterable[str]
-) -> tuple[Price | None, dict[str, Price]]:
-    """The price of the configured model, and of other models that the same provider is asked for.
-
-    None and nothing where one of them is not known: then the sum cannot be told.
-    """
-    price = find_price(config, base_url)
-    family = config.model.partition(":")[0]
-    others: dict[str, Price] = {}
-    for model in models:
-        found = find_price(dataclasses.replace(config, model=f"{family}:{model}"), base_url)
-        if found is None:
-            return None, {}
-        others[model] = found
-    return price, others if price is not None else {}
 
 
 def _from_table(name: str, url: str, *, batch: bool) -> Price | None:
@@ -179,7 +214,7 @@ def _from_table(name: str, url: str, *, batch: bool) -> Price | None:
     return None
 
 
-def _is_at(url: str, provider: Provider) -> bool:
+def _is_at(url: str, provider: PricedProvider) -> bool:
     """Whether the address is the provider's own, not one that begins or ends alike.
 
     The table's patterns are open at the end and some at the front; so nothing but the host may

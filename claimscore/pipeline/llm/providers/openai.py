@@ -263,7 +263,7 @@ def completion_of(body: object, request: Request, limits: RateLimits | None = No
         if refusal and not text:
             text, finish_reason = _text(refusal), "refusal"
         model = body.get("model") or request.model  # type: ignore[attr-defined] # the same
-        usage = _usage(body.get("usage"))  # type: ignore[attr-defined] # the same
+        usage = _usage(body.get("usage"), body.get("service_tier"))  # type: ignore[attr-defined] # the same
         logprobs = None if apart else _logprobs(choice.get("logprobs"))  # else they are of both
         answer = _valid(text), str(model), str(finish_reason)
         return Completion(*answer, usage, limits, logprobs, _valid(thought))
@@ -344,21 +344,23 @@ def _finite(value: Any) -> float:
     return float(value)
 
 
-def _usage(reported: object) -> Usage:
+def _usage(reported: object, service_tier: object) -> Usage:
     """Tokens as reported; a figure that is no count is as good as not reported."""
     usage = reported if isinstance(reported, dict) else {}
     prompt_tokens = _count(usage, "prompt_tokens")
     details = usage.get("prompt_tokens_details")
-    cached = _count(details, "cached_tokens") if isinstance(details, dict) else None
-    if cached is not None and (prompt_tokens is None or cached > prompt_tokens):
-        cached = None
+    details = details if isinstance(details, dict) else {}
+    cached, written = _count(details, "cached_tokens"), _count(details, "cache_write_tokens")
+    if (cached or 0) + (written or 0) > (prompt_tokens or 0):
+        cached = written = None
     answer_tokens = _count(usage, "completion_tokens")
     details = usage.get("completion_tokens_details")
     reasoning = _count(details, "reasoning_tokens") if isinstance(details, dict) else None
     counted = (prompt_tokens or 0) + (answer_tokens or 0)
     if reasoning and answer_tokens is not None and usage.get("total_tokens") == counted + reasoning:
         answer_tokens += reasoning  # Google and xAI count them apart
-    return Usage(prompt_tokens, answer_tokens, cached, reasoning or None)
+    tier = service_tier if isinstance(service_tier, str) else ""
+    return Usage(prompt_tokens, answer_tokens, cached, reasoning or None, written, tier)
 
 
 def _count(usage: Mapping[str, Any], name: str) -> int | None:

@@ -196,7 +196,7 @@ async def test_other_refusals_are_those_of_their_rows(fault: Any) -> None:
 
 async def test_refused_connections_are_no_requests() -> None:
     provider = FakeProvider(down_between(11, 40, TransientError("refused", "connect")))
-    spending = Budget(price=None, max_requests=20)
+    spending = Budget(max_requests=20)
     outcomes, engine = await asked(provider, *numbers(20), max_concurrency=4, spending=spending)
     assert values(outcomes) == numbers(20)
     assert (len(provider.asked), engine.stats.sent, spending.totals.requests) == (50, 20, 20)
@@ -205,7 +205,7 @@ async def test_refused_connections_are_no_requests() -> None:
 async def test_a_budget_of_requests_is_kept_to_the_last_one() -> None:
     """Attempts that fail count too; what was answered is kept."""
     provider = FakeProvider(down_between(5, 7, TransientError("HTTP 500")))
-    cache, spending = MemoryCache(), Budget(price=None, max_requests=20)
+    cache, spending = MemoryCache(), Budget(max_requests=20)
     with pytest.raises(BudgetError):
         await asked(provider, *numbers(100), cache=cache, max_concurrency=4, spending=spending)
     assert len(provider.asked) == 20

@@ -19,7 +19,7 @@ async def test_the_store_says_so_before_a_request_is_sent(tmp_path: Path) -> Non
     writes: list[bytes] = []
     allowance = Allowance(lambda: writes.append(ledger.short_form("here")), 4, 0)
     ledger = Ledger(tmp_path / "spend.jsonl", allowance)
-    budget = Budget(price=PRICE, max_requests=10, ledger=ledger)
+    budget = Budget(price_of=lambda _: PRICE, max_requests=10, ledger=ledger)
     assert budget.try_reserve(request()) is None
     sent: list[Reservation] = []
     for _ in range(10):
@@ -38,7 +38,7 @@ async def test_a_store_that_is_away_stops_the_run(tmp_path: Path) -> None:
         raise StoppedEarly("the store was not reached")
 
     ledger = Ledger(tmp_path / "spend.jsonl", Allowance(away, 5, 0))
-    budget = Budget(price=PRICE, max_requests=100, ledger=ledger)
+    budget = Budget(price_of=lambda _: PRICE, max_requests=100, ledger=ledger)
     for _ in range(2):
         with pytest.raises(StoppedEarly, match="the store was not reached"):
             await budget.reserve(request())

@@ -38,7 +38,7 @@ def request(prompt: str = "", max_tokens: int = 100, output: OutputSchema | None
 
 def most(asked: Request) -> int:
     """The tokens that a request may have: what is set aside for it."""
-    spending = Budget(price=PRICE, max_cost=1e9)
+    spending = Budget(price_of=lambda _: PRICE, max_cost=1e9)
     reservation = spending.try_reserve(asked)
     assert reservation is not None
     return reservation.pico_usd // TOKEN
@@ -58,7 +58,7 @@ class TestCounting:
     """Totals of this invocation and of earlier ones."""
 
     def test_an_unknown_price_is_not_zero(self) -> None:
-        spending = Budget(price=None)
+        spending = Budget()
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
         assert spending.totals == SpendTotals(1, 100, 20, None)
 
@@ -71,7 +71,7 @@ class TestCounting:
         ],
     )
     def test_missing_usage_costs_the_most_it_can(self, usage: Usage, billed: int) -> None:
-        spending = Budget(price=PRICE)
+        spending = Budget(price_of=lambda _: PRICE)
         spending.settle(taken(spending.try_reserve(request())), usage)
         assert spending.totals.usd == billed / 1000
         assert spending.totals.prompt_tokens == (usage.prompt_tokens or 0)
@@ -79,7 +79,9 @@ class TestCounting:
 
     def test_another_model_has_its_own_price(self) -> None:
         dear = Price(10_000.0, 10_000.0, 10_000.0, "test")
-        spending = Budget(price=PRICE, others={"large": dear}, max_cost=100.0)
+        spending = Budget(
+            price_of=lambda asked: dear if asked.model == "large" else PRICE, max_cost=100.0
+        )
         other = dataclasses.replace(request(), model="large")
         reservation = taken(spending.try_reserve(other))
         assert reservation.pico_usd == 10 * MOST * TOKEN
@@ -93,7 +95,7 @@ class TestCounting:
         path = tmp_path / "ledger"
         for _ in range(2):
             ledger = Ledger(path)
-            spending = Budget(price=PRICE, max_requests=100, ledger=ledger)
+            spending = Budget(price_of=lambda _: PRICE, max_requests=100, ledger=ledger)
             four = [taken(spending.try_reserve(request())) for _ in range(4)]
             spending.settle(four[0], Usage(10, 5))
             spending.keep(four[1])
@@ -101,25 +103,13 @@ class TestCounting:
             spending.flush()
             ledger.close()
         expected = SpendTotals(8, 20, 10, 0.03, pytest.approx(4 * MOST_USD))
-        assert spent_so_far(path) == spent_so_far(path, PRICE) == expected
-
-    def test_what_had_no_price_gets_the_one_that_is_known_now(self, tmp_path: Path) -> None:
-        path = tmp_path / "ledger"
-        ledger = Ledger(path)
-        spending = Budget(price=None, max_requests=100, ledger=ledger)
-        three = [taken(spending.try_reserve(request())) for _ in range(3)]
-        spending.settle(three[0], Usage(10, 5))
-        spending.keep(three[1])
-        spending.flush()
-        ledger.close()
-        assert spent_so_far(path).usd is None
-        assert spent_so_far(path, PRICE).usd == pytest.approx((15 + 2 * MOST) / 1000)
+        assert spent_so_far(path) == expected
 
     def test_what_could_not_be_written_is_written_later(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ledger = Ledger(tmp_path / "ledger")
-        spending = Budget(price=PRICE, ledger=ledger)
+        spending = Budget(price_of=lambda _: PRICE, ledger=ledger)
         spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
 
         def refuse(*args: object) -> None:
@@ -156,7 +146,7 @@ class TestWorstCase:
 
     def test_two_schemas_are_not_taken_for_each_other(self) -> None:
         small, large = (OutputSchema("s", {"title": "x" * n}) for n in (1, 1000))
-        spending = Budget(price=PRICE, max_cost=1e9)
+        spending = Budget(price_of=lambda _: PRICE, max_cost=1e9)
         costs = [
             taken(spending.try_reserve(request(output=output))).pico_usd
             for output in (small, large, small, None)
@@ -170,7 +160,7 @@ class TestCaps:
 
     def test_a_cost_cap_needs_a_price(self) -> None:
         with pytest.raises(ConfigError, match=r"--input-price.*--max-requests"):
-            Budget(price=None, max_cost=1.0)
+            Budget(max_cost=1.0).try_reserve(request())
 
     def test_parameters_of_ones_own_are_set_aside_too(self) -> None:
         tools = [{"type": "function", "function": {"name": "f", "description": "x" * 5_000}}]
@@ -180,13 +170,13 @@ class TestCaps:
     def test_a_tier_of_unknown_price_is_refused_under_a_cap_in_dollars(self) -> None:
         asked = dataclasses.replace(request(), extra={"service_tier": "priority"})
         with pytest.raises(ConfigError, match=r'service_tier "priority".*--input-price.*--max-req'):
-            Budget(price=PRICE, max_cost=1.0).try_reserve(asked)
+            Budget(price_of=lambda _: PRICE, max_cost=1.0).try_reserve(asked)
         of_the_user = dataclasses.replace(PRICE, source=GIVEN)
-        taken(Budget(price=of_the_user, max_cost=1.0).try_reserve(asked))
-        taken(Budget(price=PRICE, max_requests=1).try_reserve(asked))
+        taken(Budget(price_of=lambda _: of_the_user, max_cost=1.0).try_reserve(asked))
+        taken(Budget(price_of=lambda _: PRICE, max_requests=1).try_reserve(asked))
 
     async def test_the_cap_is_said_with_what_is_spent_and_needed(self) -> None:
-        spending = Budget(price=PRICE, max_cost=1.0)
+        spending = Budget(price_of=lambda _: PRICE, max_cost=1.0)
         spending.settle(taken(spending.try_reserve(request())), Usage(272, 99))
         spending.keep(taken(spending.try_reserve(request())))
         with pytest.raises(BudgetError) as caught:
@@ -196,7 +186,8 @@ class TestCaps:
         assert "may cost up to $0.372; the same command with a higher --max-cost" in said
 
     async def test_what_costs_nothing_fits_into_no_budget(self) -> None:
-        free = Budget(price=Price(0.0, 0.0, 0.0, "builtin"), max_cost=0.0)
+        nothing = Price(0.0, 0.0, 0.0, "builtin")
+        free = Budget(price_of=lambda _: nothing, max_cost=0.0)
         free.settle(await free.reserve(request()), Usage())
         free.keep(await free.reserve(request()))
         assert free.totals.usd == 0.0
@@ -204,25 +195,31 @@ class TestCaps:
     async def test_caps_hold_over_invocations(self, tmp_path: Path) -> None:
         path = tmp_path / "ledger"
         ledger = Ledger(path)
-        spending = Budget(price=PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger)
+        spending = Budget(
+            price_of=lambda _: PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger
+        )
         spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
         spending.flush()
         taken(spending.try_reserve(request()))
         ledger.close()  # killed
         ledger = Ledger(path)
-        spending = Budget(price=PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger)
+        spending = Budget(
+            price_of=lambda _: PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger
+        )
         assert spent_so_far(path) == SpendTotals(2, 1, 1, 0.002, MOST_USD)
         spending.settle(taken(spending.try_reserve(request())), Usage(100, MOST - 100))
         with pytest.raises(BudgetError):
             await spending.reserve(request())
-        spending = Budget(price=PRICE, max_cost=9 * MOST_USD, max_requests=3, ledger=ledger)
+        spending = Budget(
+            price_of=lambda _: PRICE, max_cost=9 * MOST_USD, max_requests=3, ledger=ledger
+        )
         spending.release(taken(spending.try_reserve(request())))
         with pytest.raises(BudgetError, match="3 requests were sent"):
             await spending.reserve(request())
         ledger.close()
 
     async def test_an_overrun_counts_and_later_requests_are_taken_to_cost_as_much(self) -> None:
-        spending = Budget(price=PRICE, max_cost=10 * MOST_USD)
+        spending = Budget(price_of=lambda _: PRICE, max_cost=10 * MOST_USD)
         first, second = (taken(spending.try_reserve(request())) for _ in range(2))
         spending.settle(first, Usage(MOST * 3, MOST))
         assert spending.totals.usd == pytest.approx(4 * MOST_USD)
@@ -236,7 +233,7 @@ class TestCaps:
 
     async def test_a_ledger_that_cannot_be_written_stops(self, tmp_path: Path) -> None:
         ledger = Ledger(tmp_path / "ledger")
-        spending = Budget(price=PRICE, max_cost=1.5 * MOST_USD, ledger=ledger)
+        spending = Budget(price_of=lambda _: PRICE, max_cost=1.5 * MOST_USD, ledger=ledger)
         first = taken(spending.try_reserve(request()))
 
         def refuse(*args: object) -> int:
@@ -275,7 +272,7 @@ class TestWaiting:
     async def test_those_who_wait_hear_when_what_is_in_flight_has_ended(
         self, caps: dict[str, Any], used: Usage, n_sent: int
     ) -> None:
-        spending = Budget(price=PRICE, **caps)
+        spending = Budget(price_of=lambda _: PRICE, **caps)
         first = await spending.reserve(request())
         ends: list[Reservation | BudgetError] = []
 
@@ -294,7 +291,7 @@ class TestWaiting:
         assert spending.totals.requests == n_sent
 
     async def test_cancel_in_the_moment_of_the_grant_gives_it_back(self) -> None:
-        spending = Budget(price=PRICE, max_cost=1.5 * MOST_USD, max_requests=2)
+        spending = Budget(price_of=lambda _: PRICE, max_cost=1.5 * MOST_USD, max_requests=2)
         first = await spending.reserve(request())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(spending.reserve, request())
@@ -336,7 +333,7 @@ class _World:
         cap_usd, max_requests, priced = self._caps
         self.ledger = Ledger(self.path)
         self.spending = Budget(
-            price=PRICE if priced else None,
+            price_of=lambda _: PRICE if priced else None,
             max_cost=cap_usd if priced else None,
             max_requests=max_requests,
             ledger=self.ledger,
@@ -400,7 +397,7 @@ def test_no_interleaving_passes_a_cap(
             if priced:
                 assert world.billed <= cap * PICO
             assert world.sent <= max_requests
-        earlier = totals_of(world.ledger.earlier, PRICE if priced else None)
+        earlier = totals_of(world.ledger.earlier)
         total = world.spending.totals
         assert earlier.requests + total.requests >= world.sent
         if priced:
@@ -421,7 +418,7 @@ def test_totals_add_up(ops: list[tuple[str, int]]) -> None:
             world.do("settle", 0)
         world.spending.flush()
         world.ledger.close()
-        stored = spent_so_far(world.path, PRICE)
+        stored = spent_so_far(world.path)
         assert stored == world.spending.totals
         assert stored.requests == world.sent
         assert round((stored.usd or 0.0) * PICO) == world.billed

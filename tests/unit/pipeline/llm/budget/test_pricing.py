@@ -21,7 +21,9 @@ from genai_prices.types import (
 )
 
 from claimscore.config import LLMConfig
-from claimscore.pipeline.llm.budget.pricing import PICO, Price, Rates, find_price, find_prices
+from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.budget.pricing import PICO, Price, Prices, Rates, find_price
+from claimscore.types import Completion, Request
 
 MTOK = 10**6
 OPENAI = "https://api.openai.com/v1"
@@ -49,16 +51,32 @@ def test_the_users_own_prices_hold_as_given(model: str) -> None:
     assert "--input-price" in price.source
 
 
-def test_other_models_of_the_same_provider_are_looked_up_too() -> None:
-    """Where one of them is not known, it cannot be said what all cost."""
-    mini = config("openai:gpt-4o-mini")
-    price, others = find_prices(mini, OPENAI, ["gpt-4o"])
-    assert price == known("openai:gpt-4o-mini")
-    assert others == {"gpt-4o": known("openai:gpt-4o")}
-    assert others["gpt-4o"] != price
-    assert find_prices(mini, OPENAI, ["gpt-4o", "mine"]) == (None, {})
-    price, others = find_prices(config("openai:mine", **OWN), None, ["other"])
-    assert others == {"other": price}
+class Server:
+    """What a provider says of itself, where its prices are looked up."""
+
+    family = "openai"
+
+    def __init__(self, model: str, base_url: str = OPENAI) -> None:
+        self.model, self.base_url, self.namespace = model, base_url, base_url
+
+    async def complete(self, request: Request) -> Completion:
+        raise NotImplementedError
+
+    async def aclose(self) -> None: ...
+
+
+def test_each_model_at_each_server_has_its_own_price() -> None:
+    """Where one of them is not known, a cap in dollars is refused by its name."""
+    hosted, local = Server("gpt-4o-mini"), Server("gpt-4o", "http://gpu:8000/v1")
+    prices = Prices((config("openai:gpt-4o-mini"), hosted), (config("openai:gpt-4o", **OWN), local))
+    assert prices.of(hosted) == known("openai:gpt-4o-mini")
+    assert prices.of(hosted, "gpt-4o") == known("openai:gpt-4o")
+    assert prices.of(local) == known("openai:m", **OWN)
+    prices.require(["gpt-4o"])
+    with pytest.raises(ConfigError, match=r"what mine costs .* --input-price .* --max-requests"):
+        prices.require(["mine"])
+    request = Request("openai", local.namespace, "gpt-4o", ())
+    assert prices(request) == prices.of(local)
 
 
 def test_builtin_costs_nothing() -> None:
