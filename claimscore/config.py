@@ -45,6 +45,12 @@ class FailureLimit(NamedTuple):
     share: float | None = None
 
 
+#: The language model where none is named.
+DEFAULT_LLM = "builtin"
+
+#: After a family's name: its batch jobs.
+BATCH = "-batch"
+
 #: The verifier that is the language model of `--llm`.
 LLM_VERIFIER = "llm"
 
@@ -64,7 +70,7 @@ class LLMConfig:
     """
 
     model: str = essential_option(
-        "builtin",
+        DEFAULT_LLM,
         name="llm",
         short="l",
         metavar="MODEL",
@@ -134,8 +140,18 @@ class LLMConfig:
 
     @property
     def family(self) -> str:
-        """What answers: builtin, openai or openai-batch."""
-        return self.model.partition(":")[0]
+        """The vendor, as `PROVIDERS` names it."""
+        return self.model.partition(":")[0].removesuffix(BATCH)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether answers come in batch jobs."""
+        return self.model.partition(":")[0].endswith(BATCH)
+
+    @property
+    def model_name(self) -> str:
+        """The model's name at its server."""
+        return self.model.partition(":")[2]
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -145,9 +161,6 @@ class LLMConfig:
                 raise ConfigError(f"--llm-param {name}: {problem}")
         for name, variable in self.headers.items():
             _check_header(name, variable)
-        if self.family == "builtin" and (self.params or self.headers):
-            option = "--llm-param" if self.params else "--header"
-            raise ConfigError(f"{option} is for a server; --llm {self.model} asks none")
         for name in ("rpm", "tpm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

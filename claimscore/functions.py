@@ -19,7 +19,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.config import LLM_VERIFIER, EncoderConfig, LLMConfig, RunConfig, user_cache_dir
+from claimscore.config import (
+    DEFAULT_LLM,
+    LLM_VERIFIER,
+    EncoderConfig,
+    LLMConfig,
+    RunConfig,
+    user_cache_dir,
+)
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import PassRequirement
 from claimscore.metrics.support import MODEL
@@ -61,7 +68,7 @@ _BLANK = "blank: the source or the claim has no text"
 
 def decompose(
     texts: Iterable[str],
-    llm: str | LLMConfig = "builtin",
+    llm: str | LLMConfig = DEFAULT_LLM,
     prompt: str | Path | None = None,
     *,
     granularity: str = "sentence",
@@ -87,7 +94,7 @@ def decompose(
 
 def extract_facts(
     texts: Iterable[str],
-    llm: str | LLMConfig = "builtin",
+    llm: str | LLMConfig = DEFAULT_LLM,
     prompt: str | Path | None = None,
     **options: Any,
 ) -> pl.DataFrame:

@@ -13,14 +13,14 @@ from anyio import CapacityLimiter, Event, to_thread
 
 from claimscore.baseline.claim_maker import ClaimMaker
 from claimscore.baseline.facts import facts
+from claimscore.baseline.parser import find_backbone
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.providers.base import Vendor
 from claimscore.types import ANSWERS, JSON, TEXT_NUMBER, Completion, Request
 
 #: The model's name: another one for every change of what it answers.
 MODEL = "builtin-parser-5"
-#: What it can do, as the prompt's output schema is named.
-TASKS = ("decompose", "facts")
 
 # Greedy up to the last closing tag: the text itself may contain the tag.
 _BLOCK = re.compile(r"<text>(.*)</text>", re.DOTALL)
@@ -45,8 +45,8 @@ class _Asked:
         self.is_over = Event()
 
 
-class BuiltinProvider:
-    """Answers `TASKS`; the same request gets the same bytes.
+class BuiltinProvider(Vendor):
+    """Answers `tasks`, by the name of the output schema; the same request gets the same bytes.
 
     Samples do not differ: temperature and `sample_index` change nothing.
     """
@@ -54,6 +54,9 @@ class BuiltinProvider:
     family = "builtin"
     namespace = "builtin"
     model = MODEL
+    usage = "builtin", "a small parser that makes claims and facts, no key (extra: offline)"
+    is_local = True
+    tasks = ("decompose", "facts")
 
     def __init__(self) -> None:
         self._maker = ClaimMaker()
@@ -66,16 +69,23 @@ class BuiltinProvider:
 
     @classmethod
     def from_config(cls, config: LLMConfig) -> BuiltinProvider:
-        """`ConfigError` for another name than `builtin`."""
-        if config.model != "builtin":
-            raise ConfigError(f"unknown LLM {config.model!r}; known: builtin, openai:MODEL")
         return cls()
 
+    @classmethod
+    def check_tasks(cls, names: Sequence[str]) -> None:
+        """`ConfigError` for other tasks than `tasks`, and where the parser is not there."""
+        if beyond := [name for name in names if name not in cls.tasks]:
+            raise ConfigError(
+                f"{', '.join(beyond)}: --llm builtin can only do {' and '.join(cls.tasks)}; "
+                "name a language model, as in --llm openai:MODEL"
+            )
+        find_backbone()
+
     async def complete(self, request: Request) -> Completion:
-        """`ConfigError` for a task that is not in `TASKS`."""
+        """`ConfigError` for a task that is not in `tasks`."""
         task = request.output.name if request.output is not None else ""
-        if task not in TASKS:
-            raise ConfigError(refusal(task or "free text"))
+        if task not in self.tasks:
+            self.check_tasks([task or "free text"])
         answers = await self._answers(task, texts_of(request))
         answer: JSON = answers[0]
         if _is_numbered(request):
@@ -110,14 +120,6 @@ class BuiltinProvider:
 
     async def aclose(self) -> None:
         """Nothing to close."""
-
-
-def refusal(task: str) -> str:
-    """Why `builtin` does not do a task, and what does."""
-    return (
-        f"{task}: --llm builtin can only do {' and '.join(TASKS)}; "
-        "name a language model, as in --llm openai:MODEL"
-    )
 
 
 def _is_numbered(request: Request) -> bool:

@@ -17,10 +17,8 @@ from claimscore.commands.options import (
 )
 from claimscore.config import EncoderConfig
 
-#: The models that can be named without looking anything up.
+#: The models that can be named without looking anything up, besides the vendors of `--llm`.
 MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
-    ("--llm", "builtin", "a small parser that makes claims and facts, no key (extra: offline)"),
-    ("--llm", "openai:MODEL", "any OpenAI-compatible server (--base-url, OPENAI_API_KEY)"),
     ("--nli", "embedded", "all-MiniLM-L6-v2 with an adapter trained here (extra: offline)"),
     ("--nli", "ORG/NAME[@REVISION]", "a sequence classifier from the model hub, e.g. one for MNLI"),
     ("--nli", "PATH", "the same from a folder on disk"),
@@ -53,13 +51,15 @@ def models() -> None:
 def models_list(as_json: bool) -> None:
     """List the models that can be named, and how to name others."""
     from claimscore.console.table import print_rows
+    from claimscore.pipeline.llm.providers.base import PROVIDERS, provider_class
 
     header = ("option", "value", "description")
+    rows = [("--llm", *provider_class(family).usage) for family in PROVIDERS]
+    rows += MODEL_CHOICES
     if as_json:
-        found = [dict(zip(header, row, strict=True)) for row in MODEL_CHOICES]
-        print(json.dumps({"models": found}))
+        print(json.dumps({"models": [dict(zip(header, row, strict=True)) for row in rows]}))
     else:
-        print_rows(header, MODEL_CHOICES)
+        print_rows(header, rows)
 
 
 @models.command(

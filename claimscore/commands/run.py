@@ -54,10 +54,11 @@ def run(config: RunConfig, as_csv: bool, quiet: bool, as_json: bool) -> int:
     """
     from claimscore.console.estimate import print_preflight
     from claimscore.console.progress import progress_display
+    from claimscore.pipeline.llm.providers.base import provider_class
     from claimscore.pipeline.run import run as run_pipeline
 
     silent = quiet or as_json
-    unread = config.llm.family == "builtin" and bool(config.prompts)
+    unread = provider_class(config.llm.family).tasks is not None and bool(config.prompts)
     with progress_display(silent) as show:
         result = run_pipeline(
             config,

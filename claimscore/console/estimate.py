@@ -38,7 +38,7 @@ def print_preflight(
     lines = [*preflight_lines(llm, versions, figures)]
     if reads_no_prompt:
         lines.append(
-            "builtin answers by rules and reads no prompt: another prompt changes the signature, "
+            f"{llm} answers by rules and reads no prompt: another prompt changes the signature, "
             "not the answers"
         )
     _tell(lines)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from claimscore.config import RunConfig
+from claimscore.pipeline.llm.providers.base import is_local
 from claimscore.pipeline.plan import Plan, PlannedPass, PlannedTask
 from claimscore.runs import RunDirectory
 
@@ -24,12 +25,12 @@ def with_chunk_size(
     """The settings with a number of records a chunk: that of the folder's `stored` settings, the
     user's, or one that suits so many records.
 
-    `builtin` answers at once, so nothing is gained there by small chunks.
+    A model on this machine answers at once, so nothing is gained there by small chunks.
     """
     if config.chunk_records:
         return config
     size = CHUNK_RECORDS
-    if config.llm.family != "builtin":
+    if not is_local(config.llm.family):
         size = min(size, max(1, -(-n_records // LEAST_CHUNKS)))
     return dataclasses.replace(config, chunk_records=stored.get("chunk_records", size))
 

@@ -9,16 +9,26 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from pathlib import Path
 from typing import BinaryIO
 
-from claimscore.baseline.parser import find_backbone
-from claimscore.baseline.provider import TASKS as BUILTIN_TASKS
-from claimscore.baseline.provider import refusal
-from claimscore.config import LLM_VERIFIER, TASK_NAMES, EncoderConfig, LLMConfig, RunConfig
+from claimscore.config import (
+    BATCH,
+    LLM_VERIFIER,
+    TASK_NAMES,
+    EncoderConfig,
+    LLMConfig,
+    RunConfig,
+)
 from claimscore.errors import ConfigError, refuse_all
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassRequirement, TaskRequirement
 from claimscore.metrics.support import MODEL
 from claimscore.pipeline.encoders import check_named
-from claimscore.pipeline.llm.providers.base import Provider, load_provider
+from claimscore.pipeline.llm.providers.base import (
+    PROVIDERS,
+    Provider,
+    is_local,
+    load_provider,
+    provider_class,
+)
 from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS
 from claimscore.pipeline.passes.support import SUPPORT_PASS
@@ -169,7 +179,7 @@ def make_plan(
         [
             *(metric.check for metric in metrics),
             *(functools.partial(add, name) for name in names),
-            lambda: _refuse_builtin(config, metrics, [name for name in names if name in asked]),
+            lambda: _refuse_tasks(config, metrics, tasks),
             lambda: _refuse_caps(config, passes),
         ]
     )
@@ -253,7 +263,8 @@ def needs_of(metric: Metric) -> list[str]:
     """What a metric still needs on this machine without any option: an LLM, models, packages."""
     needs = []
     tasks = list(sides_of_tasks(metric.requires.tasks))
-    beyond = [name for name in tasks if name not in BUILTIN_TASKS]
+    default = provider_class(LLMConfig().family)
+    beyond = [name for name in tasks if name not in (default.tasks or tasks)]
     if beyond:
         needs.append(f"a language model (--llm) for {', '.join(beyond)}")
     roles = [PASSES[need.kind].role for need in metric.requires.passes]
@@ -262,8 +273,8 @@ def needs_of(metric: Metric) -> list[str]:
         *(functools.partial(check_named, role, EncoderConfig()) for role in roles),
         metric.check,
     ]
-    if not set(tasks).isdisjoint(BUILTIN_TASKS):
-        checks.append(find_backbone)
+    if able := [name for name in tasks if name not in beyond]:
+        checks.append(functools.partial(default.check_tasks, able))
     for check in checks:
         try:
             check()
@@ -300,16 +311,19 @@ def _refuse_unknown_needs(metric: Metric) -> None:
             )
 
 
-def _refuse_builtin(config: RunConfig, metrics: Sequence[Metric], names: Sequence[str]) -> None:
-    """`ConfigError` where `--llm builtin` would be asked for tasks that it cannot do."""
-    if config.llm.family != "builtin":
-        return
-    beyond = [name for name in names if name not in BUILTIN_TASKS]
-    if beyond:
-        asking = [m.name for m in metrics if any(need.task in beyond for need in m.requires.tasks)]
-        raise ConfigError(f"{', '.join(asking) or '--tasks'}: {refusal(', '.join(beyond))}")
-    if [name for name in names if name != "decompose" or config.units == "claims"]:
-        find_backbone()
+def _refuse_tasks(
+    config: RunConfig, metrics: Sequence[Metric], tasks: Sequence[PlannedTask]
+) -> None:
+    """`ConfigError` where the language model would be asked for tasks that it cannot do."""
+    vendor = provider_class(config.llm.family)
+    names = [planned.task.name for planned in tasks if planned.prompt is not None]
+    beyond = [name for name in names if name not in (vendor.tasks or names)]
+    asking = [m.name for m in metrics if any(need.task in beyond for need in m.requires.tasks)]
+    try:
+        vendor.check_tasks(names)
+    except ConfigError as exc:
+        where = f"{', '.join(asking) or '--tasks'}: " if beyond else ""
+        raise ConfigError(f"{where}{exc}") from None
 
 
 def _refuse_caps(config: RunConfig, passes: Iterable[PlannedPass]) -> None:
@@ -435,10 +449,15 @@ def other_models(prompt: Prompt) -> tuple[str, ...]:
 
 
 def check_model(prompt: Prompt, llm: LLMConfig, where: str) -> None:
-    """`ConfigError` where the prompt names a model and the run's provider has but its own."""
-    models = other_models(prompt)
-    if models and llm.model.partition(":")[0] != "openai":
-        raise ConfigError(
-            f"{where}: the prompt names the model {models[0]}, which --llm {llm.model} cannot "
-            "ask; use --llm openai:MODEL, or leave settings.model out"
-        )
+    """`ConfigError` where the prompt names a model that the run's provider cannot ask."""
+    for model in other_models(prompt):
+        if model.partition(":")[0].removesuffix(BATCH) in PROVIDERS:
+            raise ConfigError(
+                f"{where}: settings.model is the model's name at the server of --llm, "
+                f"without {model.partition(':')[0]}:"
+            )
+        if is_local(llm.family) or llm.is_batch:
+            raise ConfigError(
+                f"{where}: the prompt names the model {model}, which --llm {llm.model} cannot "
+                "ask; name a server's model with --llm, or leave settings.model out"
+            )

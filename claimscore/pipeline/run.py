@@ -25,7 +25,7 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate import Estimate, estimate_left
 from claimscore.pipeline.llm.budget.pricing import find_price
-from claimscore.pipeline.llm.providers.base import Provider, load_provider
+from claimscore.pipeline.llm.providers.base import Provider, is_local, load_provider
 from claimscore.pipeline.llm.session import why_not_asked
 from claimscore.pipeline.model_stage import ModelPool, local_models
 from claimscore.pipeline.paces import remember_paces
@@ -155,7 +155,7 @@ def _go_on(
     directory.write_plan(stored_plan(plan, input_name(config.input)))
     copy_records(dataset, config, required, directory)
     todo = work.todo()
-    if todo and work.provider is not None and work.provider.family != "builtin":
+    if todo and work.provider is not None and not is_local(work.provider.family):
         for check in work.text_checks:  # before they are paid for
             reporter.notice(f"texts {check['text']}")
     work.estimate(todo, on_estimate)

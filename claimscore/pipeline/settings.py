@@ -17,7 +17,7 @@ from claimscore.pipeline.encoders import ROLES, Models, load_model
 from claimscore.pipeline.encoders.arithmetic import resolve_auto
 from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
-from claimscore.pipeline.llm.providers.base import Provider, params_settings
+from claimscore.pipeline.llm.providers.base import Provider, is_local, params_settings
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.plan import Plan, other_models
@@ -70,7 +70,7 @@ def result_settings(
             "provider": provider.family,
             "namespace": provider.namespace,
             "model": provider.model,
-            **({} if provider.family == "builtin" else {"params": "{}"}),  # so that any differ
+            **({} if is_local(provider.family) else {"params": "{}"}),  # a server's, so any differ
             **params_settings(provider),
         }
         additive["prompts"] = {
@@ -208,10 +208,9 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
     }
     if "llm" in additive:
         llm = additive["llm"]
-        builtin = llm["provider"] == "builtin"
         named = f"{llm['provider']}:{llm['model']}@{llm['namespace']}"
         named += "" if llm.get("params", "{}") == "{}" else llm["params"]
-        facts["llm"] = llm["model"] if builtin else named
+        facts["llm"] = named if "params" in llm else llm["model"]  # where no server was asked
     for task, prompt in additive.get("prompts", {}).items():
         asked = f":{prompt['model']}" if "model" in prompt else ""
         facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']}{asked}"

@@ -23,7 +23,7 @@ from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.chunks import CHUNK_RECORDS, ChunkTodo
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.providers.base import Provider
+from claimscore.pipeline.llm.providers.base import Provider, is_local
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.llm_stage import do_tasks
 from claimscore.pipeline.model_stage import ModelPool, ModelStage
@@ -129,7 +129,7 @@ class Stages:
         """The model stage, begun once the first requests are sent, or there is work without them:
         while torch is imported no other thread runs for seconds, and servers would wait."""
         engine, sent = self._engine, 0
-        asks = engine is not None and engine.provider.family != "builtin"
+        asks = engine is not None and not is_local(engine.provider.family)
         with anyio.move_on_after(_LONGEST_LEAD_S if asks else 0):
             while engine is not None and not self._model_stage.has_work:
                 before, sent = sent, engine.stats.sent

@@ -14,8 +14,6 @@ from claimscore.errors import ConfigError, Obstacles
 from claimscore.prompts.output import json_schema
 from claimscore.prompts.prompt import NAME, TEXTS_FIELD, Prompt, PromptSettings
 
-_FAMILIES = ("openai:", "openai-batch:", "builtin")
-
 
 def _template(text: str) -> str:
     if not text.strip():
@@ -26,8 +24,8 @@ def _template(text: str) -> str:
 
 
 def _model(name: str) -> str:
-    if not name.strip() or name.startswith(_FAMILIES):
-        raise ValueError("must be the model's name at the server of --llm, without openai:")
+    if not name.strip():
+        raise ValueError("must be the model's name at the server of --llm")
     return name
 
 

@@ -97,10 +97,7 @@ class RunFacts:
     notices: tuple[str, ...] = ()
     truncated: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     claim_checks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def is_baseline(self) -> bool:
-        return self.llm.partition(":")[0].startswith("builtin")
+    is_baseline: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -128,14 +128,19 @@ def _facts(
         ),
         truncated=dict(summary.get("truncated", {})),
         claim_checks=checks,
+        is_baseline="llm" in additive and not _is_server(additive["llm"]),
     )
 
 
 def _llm(llm: Mapping[str, str] | None) -> str:
     if llm is None:
         return "none"
-    builtin = llm["provider"] == "builtin"
-    return llm["model"] if builtin else f"{llm['provider']}:{llm['model']}"
+    return f"{llm['provider']}:{llm['model']}" if _is_server(llm) else llm["model"]
+
+
+def _is_server(llm: Mapping[str, str]) -> bool:
+    """Whether a server was asked: one on this machine has no parameters."""
+    return "params" in llm
 
 
 def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:

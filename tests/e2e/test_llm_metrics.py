@@ -147,7 +147,6 @@ def test_parameters_and_headers_reach_the_server(
         (("--header", "X-Key=sk-1234 5"), "write the name of an environment variable"),
         (("--header", "X-Key=abcdefgh1234"), "the environment variable named after = is not set"),
         (("--header", "Host=HOST"), "this header cannot be set"),
-        (("--llm", "builtin", "--llm-param", "seed=1"), "is for a server"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ",
 )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import claimscore
+from claimscore.pipeline.llm.providers.base import PROVIDERS
 
 PACKAGE = Path(claimscore.__file__).parent
 BASE = {
@@ -58,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": BASE | {"text", "blocks"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "baseline": BASE | {"text"},
+    "baseline.provider": BASE | {"text", "baseline", "pipeline.llm"},  # it is a vendor
     "pipeline.encoders": BASE | {"addresses", "http_headers", "http_policy", "retry"},
     "pipeline.encoders.masked_lm": BASE | {"text", "pipeline.encoders"},  # sentence by sentence
     "pipeline.llm": BASE | {"addresses", "http_headers", "http_policy", "retry", "cache", "text"},
@@ -97,6 +100,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "prompts",
         "pipeline",
         "pipeline.encoders",
+        "pipeline.llm",
         "pipeline.passes",
         "pipeline.tasks",
         "report",
@@ -230,6 +234,40 @@ def test_foreign_packages_have_one_home() -> None:
         if not at_home(module, imported)
     ]
     assert not wrong
+
+
+#: Modules that still name vendors.
+NAMES_VENDORS = {
+    "pipeline.encoders.served",
+    "pipeline.encoders.served.chat",
+    "pipeline.encoders.served.servers",
+    "pipeline.estimate.stage",
+    "pipeline.llm.batch_jobs.provider",
+    "pipeline.plan",
+}
+_VENDOR = re.compile(rf"({'|'.join(PROVIDERS)}|azure|anthropic)(-batch)?(:.*)?")
+
+
+def named_vendors(module: str) -> list[str]:
+    """The texts of a module that name a vendor; documentation and what help pages say left out."""
+    tree = ast.parse(source(module))
+    nodes = list(ast.walk(tree))
+    helps = {node.value for node in nodes if isinstance(node, ast.keyword) and node.arg == "help"}
+    return [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in helps
+        if _VENDOR.fullmatch(node.value) and "MODEL" not in node.value
+    ]
+
+
+def test_vendors_are_named_by_their_providers_alone() -> None:
+    """A new vendor is one file and one entry in `PROVIDERS`."""
+    homes = ("pipeline.llm.providers.", "baseline.provider")
+    others = [module for module in modules() if not module.startswith(homes)]
+    naming = {module: names for module in others if (names := named_vendors(module))}
+    assert naming.pop("config") == ["builtin"]  # the default
+    assert set(naming) == NAMES_VENDORS, naming
 
 
 def test_the_environment_is_read_in_one_place() -> None:

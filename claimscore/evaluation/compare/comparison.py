@@ -216,7 +216,7 @@ def _noise(config: CompareConfig, baseline: ComparedRun) -> dict[str, Noise]:
             f"--noise {again.path}: it does not repeat the baseline; other are: {', '.join(others)}"
         )
     llm = baseline.settings.get("additive", {}).get("llm", {})
-    if namespaces is None and llm.get("provider", "builtin") != "builtin":
+    if namespaces is None and "params" in llm:  # else no server was asked
         raise ConfigError(
             f"--noise {again.path}: its answers are those of the baseline, from the cache; run it "
             "with another --cache-namespace"

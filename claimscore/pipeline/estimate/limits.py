@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claimscore.config import LLMConfig
 from claimscore.pipeline.estimate.figures import Estimate
-from claimscore.pipeline.llm.providers.base import Provider, servers_of
+from claimscore.pipeline.llm.providers.base import Provider, is_local, servers_of
 
 
 def hours_of_limits(
@@ -14,9 +14,9 @@ def hours_of_limits(
 
     None, with the reason, where a server's limits are not known: then nothing tells its pace.
     """
-    if llm.family == "builtin":
-        return None, "builtin answers on this machine, in milliseconds"
-    if llm.family == "openai-batch":
+    if is_local(llm.family):
+        return None, f"{llm.model} answers on this machine, in milliseconds"
+    if llm.is_batch:
         return None, "a batch is promised within 24 hours; how soon it comes is not known"
     bounds = []
     if llm.rpm is not None:

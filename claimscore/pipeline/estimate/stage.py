@@ -29,7 +29,7 @@ from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_the
 from claimscore.pipeline.estimate.figures import Estimate, PassEstimate
 from claimscore.pipeline.estimate.limits import hours_of_limits
 from claimscore.pipeline.llm.budget.pricing import Prices
-from claimscore.pipeline.llm.providers.base import Provider, load_provider
+from claimscore.pipeline.llm.providers.base import Provider, is_local, load_provider
 from claimscore.pipeline.llm.question import Answer, Parse
 from claimscore.pipeline.llm_stage import (
     NOT_SENT,
@@ -405,7 +405,7 @@ def _put_together(
     if not estimate.requests:
         return estimate
     hours, decided_by = hours_of_limits(llm, provider, estimate)
-    about = ((engine.task, engine.basis()) for engine in engines if llm.family != "builtin")
+    about = ((engine.task, engine.basis()) for engine in engines if not is_local(llm.family))
     lengths = [f"{name}: {basis}" for name, basis in about if basis is not None]
     if estimate.total.most_usd:
         lengths += [

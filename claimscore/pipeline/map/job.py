@@ -27,7 +27,7 @@ from claimscore.pipeline.map.input_table import find_source, scratch_source
 from claimscore.pipeline.map.map_files import NO_FAILURES, FinishedMap, MapFiles
 from claimscore.pipeline.map.map_parts import ChunkRows, MapParts
 from claimscore.pipeline.map.settings import MapConfig, map_settings
-from claimscore.pipeline.map.table_prompt import RowOutcome, RowRequests, TablePrompt, check_builtin
+from claimscore.pipeline.map.table_prompt import RowOutcome, RowRequests, TablePrompt, check_tasks
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.repair import repair
 from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
@@ -124,7 +124,7 @@ def map(
         provider = load_provider(llm)
     else:  # the price is that of its model
         llm = dataclasses.replace(llm, model=f"{provider.family}:{provider.model}")
-    check_builtin(prompt, provider)
+    check_tasks(prompt, provider)
     settings = functools.partial(map_settings, config, prompt, provider)
     files = MapFiles(config.out)
     files.check()
@@ -278,7 +278,7 @@ def estimate_map(
         if provider is None:
             provider = load_provider(config.llm)
             stack.callback(run_blocking, provider.aclose)
-        check_builtin(prompt, provider)
+        check_tasks(prompt, provider)
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="claimscore-")))
         source = find_source(config.input, scratch, stdin)
         frames: Iterable[pl.DataFrame] = ()

@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from claimscore.errors import ConfigError, ParseError
-from claimscore.pipeline.llm.providers.base import Provider, extra_params
+from claimscore.pipeline.llm.providers.base import (
+    Provider,
+    extra_params,
+    is_local,
+    provider_class,
+)
 from claimscore.pipeline.llm.question import Answer
 from claimscore.prompts import Prompt
 from claimscore.prompts.output import scalar_of
@@ -132,18 +137,16 @@ class TablePrompt:
         yield [_valid(o.message) if isinstance(o, Failure) else None for o in outcomes]
 
 
-def check_builtin(prompt: Prompt, provider: Provider) -> None:
-    """`ConfigError` where `builtin` is given the prompt of a task that it cannot do."""
-    if provider.family != "builtin":
+def check_tasks(prompt: Prompt, provider: Provider) -> None:
+    """`ConfigError` where a model on this machine is given the prompt of a task it cannot do."""
+    if not is_local(provider.family):
         return
-    from claimscore.baseline.provider import TASKS as BUILTIN_TASKS
     from claimscore.pipeline.tasks import TASKS
 
-    task = TASKS.get(prompt.name) if prompt.name in BUILTIN_TASKS else None
-    if task is None or dict(task.output) != dict(prompt.output):
+    provider_class(provider.family).check_tasks([prompt.name])
+    if dict(TASKS[prompt.name].output) != dict(prompt.output):
         raise ConfigError(
-            f"the prompt {prompt.name}: --llm builtin can only do {' and '.join(BUILTIN_TASKS)}, "
-            "with their [output]; name a language model, as in --llm openai:MODEL"
+            f"the prompt {prompt.name}: --llm {provider.family} needs its task's [output]"
         )
 
 

@@ -15,6 +15,7 @@ from claimscore.baseline import parser
 from claimscore.baseline.provider import MODEL, BuiltinProvider, texts_of
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 from tests.support.command_line import Command
 
@@ -139,5 +140,10 @@ def test_without_the_backbone_the_message_names_both_ways_out(
 
 @pytest.mark.parametrize("model", ["builtin:other", "builtin-rules"])
 def test_an_unknown_builtin_model_is_refused(model: str) -> None:
-    with pytest.raises(ConfigError, match=r"known: builtin, openai:MODEL"):
-        BuiltinProvider.from_config(LLMConfig(model=model))
+    with pytest.raises(ConfigError, match=r"it is builtin alone|known: builtin, openai:MODEL"):
+        load_provider(LLMConfig(model=model))
+
+
+def test_options_of_a_server_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--llm-param is for a server"):
+        load_provider(LLMConfig(params={"seed": 1}))

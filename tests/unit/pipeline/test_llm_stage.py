@@ -222,8 +222,9 @@ def test_a_refused_sample_never_becomes_another(tmp_path: Path) -> None:
             '[settings]\nmodel = "large"\n',
             "names the model large, which --llm builtin cannot ask",
         ),
+        ("decompose", '[settings]\nmodel = "openai:x"\n', "the model's name .*without openai:"),
     ],
-    ids=["samples", "texts", "model"],
+    ids=["samples", "texts", "model", "vendor"],
 )
 def test_what_a_task_or_a_model_cannot_do_is_refused(
     tmp_path: Path, task: str, text: str, message: str

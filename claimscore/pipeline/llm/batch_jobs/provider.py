@@ -149,12 +149,6 @@ class OpenAIBatchProvider:
     @classmethod
     def from_config(cls, config: LLMConfig) -> OpenAIBatchProvider:
         """The provider that settings and environment name; raises `ConfigError`."""
-        if len(config.base_urls) > 1:
-            model = config.model.partition(":")[2]
-            raise ConfigError(
-                f"{config.model}: a batch is one server's; give --base-url once, or ask several "
-                f"servers with --llm openai:{model}"
-            )
         online = OpenAIProvider.from_config(config)
         return cls(
             online.model,

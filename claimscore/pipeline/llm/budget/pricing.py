@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from claimscore.config import LLMConfig, api_base_url
 from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.providers.base import is_local
 from claimscore.types import Request
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ class Prices:
                 if (provider.family, provider.namespace) == (family, namespace)
             )
             config, provider = next(at_server, self._asked[0])
-            config = dataclasses.replace(config, model=f"{config.family}:{model}")
+            named = config.model.partition(":")[0]
+            config = dataclasses.replace(config, model=f"{named}:{model}")
             self._known[place] = find_price(config, getattr(provider, "base_url", None))
         return self._known[place]
 
@@ -181,11 +183,11 @@ def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
     """
     if config.input_price is not None and config.output_price is not None:
         return Price(config.input_price, config.output_price, config.input_price, GIVEN)
-    family, model = config.family, config.model.partition(":")[2]
-    if family == "builtin":
-        return Price(0.0, 0.0, 0.0, "builtin: no model is asked")
+    family, model = config.family, config.model_name
+    if is_local(family):
+        return Price(0.0, 0.0, 0.0, f"{family}: no model is asked")
     urls = (base_url,) if base_url else config.base_urls or (api_base_url() or _OPENAI_URL,)
-    prices = {_from_table(model, url, batch=family == "openai-batch") for url in urls}
+    prices = {_from_table(model, url, batch=config.is_batch) for url in urls}
     return prices.pop() if len(prices) == 1 else None
 
 

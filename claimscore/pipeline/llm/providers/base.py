@@ -1,4 +1,7 @@
-"""The protocol of providers, and how a provider is found by its name."""
+"""The protocol of providers, what a vendor can, and how a provider is found by its name.
+
+Nothing outside this folder names a vendor: what differs between them is an attribute of `Vendor`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import importlib
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
 
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
@@ -20,9 +23,7 @@ if TYPE_CHECKING:
 PROVIDERS: dict[str, str] = {
     "builtin": "claimscore.baseline.provider:BuiltinProvider",
     "openai": "claimscore.pipeline.llm.providers.openai:OpenAIProvider",
-    "openai-batch": "claimscore.pipeline.llm.batch_jobs.provider:OpenAIBatchProvider",
 }
-
 
 #: Takes answers into the cache; when it returns, a kill loses none of them.
 Keep = Callable[[Mapping[str, Completion]], None]
@@ -45,6 +46,32 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
+
+
+class Vendor:
+    """What the providers of a family can: the class in `PROVIDERS` says what is otherwise here.
+
+    `usage` is what people write after `--llm`, and what answers then.
+    """
+
+    usage: ClassVar[tuple[str, str]]
+    #: The environment variable with the key.
+    key_variable: ClassVar[str | None] = None
+    #: It answers on this machine: nothing is sent, limited or billed, and it has one model.
+    is_local: ClassVar[bool] = False
+    #: One model may be asked at several addresses.
+    several_servers: ClassVar[bool] = False
+    #: Its answers keep to a JSON schema; it can tell the log-probabilities of tokens.
+    has_schema: ClassVar[bool] = True
+    has_logprobs: ClassVar[bool] = False
+    #: Where its batch jobs are made ("module:Class"); None where it has none.
+    batches: ClassVar[str | None] = None
+    #: The only tasks that it can do, whatever their prompts; None where any prompt may be asked.
+    tasks: ClassVar[tuple[str, ...] | None] = None
+
+    @classmethod
+    def check_tasks(cls, names: Sequence[str]) -> None:
+        """`ConfigError` where it cannot do all of these tasks on this machine."""
 
 
 @runtime_checkable
@@ -127,18 +154,50 @@ def _at_several(config: LLMConfig, load: Callable[[LLMConfig], Provider]) -> Pro
     return SeveralServers([servers[url] for url in sorted(servers)], namespace)
 
 
-def load_provider(config: LLMConfig) -> Provider:
-    """The provider that `config.model` names: `builtin` or `openai:MODEL`."""
-    family, model = config.family, config.model.partition(":")[2]
+def is_local(family: str) -> bool:
+    """Whether a provider of this family, one of ours or not, answers on this machine."""
+    return family in PROVIDERS and provider_class(family).is_local
+
+
+def provider_class(family: str) -> type[Vendor]:
+    """What a vendor can; `ConfigError` for a family that there is not."""
     if family not in PROVIDERS:
-        raise ConfigError(
-            f"unknown LLM {config.model!r}; known: {', '.join(sorted(PROVIDERS))} "
-            "(a hosted model is named openai:MODEL)"
-        )
-    if family != "builtin" and not model:
-        raise ConfigError(f"--llm {family}: name a model, as in {family}:gpt-5-mini")
-    module, _, name = PROVIDERS[family].partition(":")
-    loaded: Any = getattr(importlib.import_module(module), name)
-    if family == "openai" and len(config.base_urls) > 1:
-        return _at_several(config, loaded.from_config)
-    return cast(Provider, loaded.from_config(config))
+        usages = ", ".join(provider_class(known).usage[0] for known in PROVIDERS)
+        raise ConfigError(f"unknown LLM {family!r}; known: {usages}")
+    return cast("type[Vendor]", _load(PROVIDERS[family]))
+
+
+def load_provider(config: LLMConfig) -> Provider:
+    """The provider that `config.model` names, as `builtin`, `openai:MODEL` or
+    `openai-batch:MODEL`; `ConfigError` where it cannot be asked like that."""
+    vendor: Any = provider_class(config.family)
+    named = config.model.partition(":")[0]
+    if vendor.is_local:
+        _refuse_server(config)
+    elif not config.model_name:
+        raise ConfigError(f"--llm {config.model}: name a model, as in {named}:MODEL")
+    several = len(config.base_urls) > 1
+    if config.is_batch:
+        if vendor.batches is None:
+            raise ConfigError(f"--llm {config.model}: there are no batch jobs of {config.family}")
+        vendor = _load(vendor.batches)
+    if several and (config.is_batch or not vendor.several_servers):
+        what = "a batch is one server's" if config.is_batch else "it has one server"
+        raise ConfigError(f"{config.model}: {what}; give --base-url once")
+    made = _at_several(config, vendor.from_config) if several else vendor.from_config(config)
+    return cast(Provider, made)
+
+
+def _refuse_server(config: LLMConfig) -> None:
+    """`ConfigError` for options of a server where none is asked."""
+    given = {"--llm-param": config.params, "--header": config.headers}
+    if option := next((option for option, value in given.items() if value), None):
+        raise ConfigError(f"{option} is for a server; --llm {config.model} asks none")
+    if config.model != config.family:
+        raise ConfigError(f"--llm {config.model}: it is {config.family} alone")
+
+
+def _load(place: str) -> Any:
+    """What is at "module:name"."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -30,6 +30,7 @@ from claimscore.errors import (
 )
 from claimscore.http_headers import rate_limits
 from claimscore.http_policy import key_for, refuse_unencrypted
+from claimscore.pipeline.llm.providers.base import Vendor
 from claimscore.pipeline.llm.providers.errors import Refusal, read_refusal, translate_error
 from claimscore.pipeline.llm.providers.schema import (
     Dialect,
@@ -112,7 +113,7 @@ class OpenAIServer:
         return completion
 
 
-class OpenAIProvider:
+class OpenAIProvider(Vendor):
     """`openai:MODEL` at `base_url`. The key and `headers` are sent there and nowhere else.
 
     `params` go into every request, before those of its prompt. `dialect` may be set to what was
@@ -120,6 +121,10 @@ class OpenAIProvider:
     """
 
     family = "openai"
+    usage = "openai:MODEL", "any OpenAI-compatible server (--base-url, OPENAI_API_KEY)"
+    key_variable = KEY_NAME
+    several_servers = has_logprobs = True
+    batches = "claimscore.pipeline.llm.batch_jobs.provider:OpenAIBatchProvider"
 
     def __init__(
         self,
@@ -148,9 +153,8 @@ class OpenAIProvider:
     @classmethod
     def from_config(cls, config: LLMConfig) -> OpenAIProvider:
         """The provider that settings and environment name; raises `ConfigError`."""
-        _, _, model = config.model.partition(":")
         return cls(
-            model,
+            config.model_name,
             base_url=(config.base_urls or (api_base_url() or DEFAULT_BASE_URL,))[0],
             key=api_key(),
             headers=header_values(config.headers),

@@ -19,7 +19,8 @@ CHANGED = [80.0, *BASELINE[1:]]
 
 
 def settings(namespace: str = "n", provider: str = "openai", **other: Any) -> dict[str, Any]:
-    return {"additive": {"llm": {"provider": provider, "namespace": namespace}, **other}}
+    params = {} if provider == "builtin" else {"params": "{}"}
+    return {"additive": {"llm": {"provider": provider, "namespace": namespace, **params}, **other}}
 
 
 @pytest.fixture

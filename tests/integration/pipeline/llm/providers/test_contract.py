@@ -9,12 +9,19 @@ import anyio
 import pytest
 
 from claimscore.config import LLMConfig
-from claimscore.pipeline.llm.providers.base import PROVIDERS, Collecting, Provider, load_provider
+from claimscore.pipeline.llm.providers.base import (
+    PROVIDERS,
+    Collecting,
+    Provider,
+    load_provider,
+    provider_class,
+)
 from claimscore.prompts import load_prompt
 from claimscore.types import OutputSchema, Request
 from tests.fake_server import FakeServer
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("family", sorted(PROVIDERS))]
+BATCHES = [f"{family}-batch" for family in PROVIDERS if provider_class(family).batches]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("family", [*PROVIDERS, *BATCHES])]
 
 
 @pytest.fixture
