@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions` of the fake server: what becomes of each request.
+"""`POST /v1/chat/completions` and `/v1/messages`: what becomes of each request.
 
 In order: who may ask, outages, the script, the quota, what the question is, a fault drawn by
 rate, the budget, the latency, the answer. A request's draw depends on its number alone, so all
@@ -21,6 +21,7 @@ from claimscore.types import Completion
 from tests.fake_server.budget import Budget
 from tests.fake_server.counts import Counts
 from tests.fake_server.http import Exchange, Listener, error_body, json_response, response
+from tests.fake_server.messages import Messages
 from tests.fake_server.settings import LATE_FAULTS, PAID_FAULTS, Settings
 
 Body = dict[str, Any]
@@ -37,9 +38,12 @@ def content_digest(body: Body) -> str:
 
 @dataclasses.dataclass(slots=True)
 class _Asked:
-    """A request on its way through the server."""
+    """A request on its way through the server; `came` is its body as it came over the wire, and
+    `words` those of its protocol, None for OpenAI's."""
 
     exchange: Exchange
+    came: Body
+    words: Messages | None
     body: Body
     number: int
     content: str
@@ -74,6 +78,7 @@ class Chat:
     def restart(self) -> None:
         """Be a server that nobody has asked yet."""
         self.counts = Counts()
+        self.messages = Messages()
         self._budget = Budget(self.settings, time.monotonic())
         self._draws = random.Random(0)
 
@@ -90,17 +95,19 @@ class Chat:
 
     # -- taking a request in
 
-    def take(self, exchange: Exchange) -> None:
+    def take(self, exchange: Exchange, words: Messages | None = None) -> None:
         """Everything from the first byte to the last; what takes time goes on by itself.
 
         What is no request (some clients ask without messages, for the headers) is not counted.
         """
         try:
-            asked = self._counted(exchange)
+            asked = self._counted(exchange, words)
         except (ValueError, KeyError, TypeError) as exc:
             self.counts.outcomes["no request"] += 1
-            error = error_body(f"no chat request: {exc!r}", kind="invalid_request_error")
-            exchange.reply(json_response(400, error, self._limit_headers()))
+            status, error = 400, error_body(str(exc), kind="invalid_request_error")
+            if words is not None:
+                status, error = words.refusal("", 400, str(exc))
+            exchange.reply(json_response(status, error, self._limit_headers(words)))
             return
         now, draw = time.monotonic(), self._draws.random()
         fault = self._fault_of(asked, now) or drawn(self.settings.rates, draw)
@@ -115,16 +122,20 @@ class Chat:
             return
         self.listener.later(self.settings.latency_s, self._after_latency, asked)
 
-    def _counted(self, exchange: Exchange) -> _Asked:
-        body = json.loads(exchange.body)
+    def _counted(self, exchange: Exchange, words: Messages | None) -> _Asked:
+        came = body = json.loads(exchange.body)
         if not body["messages"]:
             raise ValueError("no messages")
+        if words is not None:
+            if problem := words.problem(came, exchange.headers()):
+                raise ValueError(problem)
+            body = words.chat_body(came)
         content = content_digest(body)
         number = self.counts.arrive(content, time.monotonic())
         if self._keep:
-            self.bodies.append(body)
+            self.bodies.append(came)
             self.headers.append(exchange.headers())
-        return _Asked(exchange, body, number, content, n_characters(body) // 4)
+        return _Asked(exchange, came, words, body, number, content, n_characters(body) // 4)
 
     def _fault_of(self, asked: _Asked, now: float) -> str:
         """What stands in the way of this request, "" where nothing does."""
@@ -154,11 +165,11 @@ class Chat:
 
     def _refuse(self, asked: _Asked) -> None:
         status, error = refusal(asked.fault, asked.body)
-        headers = self._limit_headers()
+        headers = self._limit_headers(asked.words)
         if asked.argument:
             headers = {**headers, "retry-after-ms": str(round(float(asked.argument) * 1000))}
         self._end(asked, asked.fault)
-        asked.exchange.reply(json_response(status, error, headers))
+        self._reply_refusal(asked, status, error, headers)
 
     def _refuse_by_limit(self, asked: _Asked, limit: str, wait_s: float) -> None:
         what = {"requests": "requests per min (RPM)", "tokens": "tokens per min (TPM)"}
@@ -167,12 +178,20 @@ class Chat:
             f"Rate limit reached for {asked.body['model']} on {what[limit]}. "
             f"Please try again in {wait_ms}ms."
         )
-        headers = self._limit_headers()
+        headers = self._limit_headers(asked.words)
         if self.settings.retry_after == "both":
             headers |= {"retry-after-ms": str(wait_ms), "retry-after": str(math.ceil(wait_s))}
         self._end(asked, "limit")
         error = error_body(message, kind=limit, code="rate_limit_exceeded")
-        asked.exchange.reply(json_response(429, error, headers))
+        self._reply_refusal(asked, 429, error, headers)
+
+    def _reply_refusal(
+        self, asked: _Asked, status: int, error: Body, headers: dict[str, str]
+    ) -> None:
+        if asked.words is not None:
+            message = error["error"]["message"]
+            status, error = asked.words.refusal(asked.fault, status, message)
+        asked.exchange.reply(json_response(status, error, headers))
 
     # -- answers
 
@@ -212,10 +231,12 @@ class Chat:
         now = time.monotonic()
         self._budget.settle(asked.charged, prompt_tokens + tokens, now)
         self.counts.pay(asked.content, prompt_tokens, tokens, now)
-        headers = self._limit_headers()
+        headers = self._limit_headers(asked.words)
         self._end(asked, fault or "200")
+        if asked.words is not None:
+            reply = asked.words.answer(asked.came, reply, completion)
         if fault == "malformed":
-            asked.exchange.reply(response(200, b'{"choices": [{"mess', headers))
+            asked.exchange.reply(response(200, json.dumps(reply).encode()[:19], headers))
             return
         data = json_response(200, reply, headers)
         if fault == "truncated":
@@ -223,8 +244,11 @@ class Chat:
         else:
             asked.exchange.reply(data)
 
-    def _limit_headers(self) -> dict[str, str]:
-        return {} if self.settings.headers == "none" else self._budget.headers(time.monotonic())
+    def _limit_headers(self, words: Messages | None) -> dict[str, str]:
+        if self.settings.headers == "none":
+            return {}
+        headers = self._budget.headers(time.monotonic())
+        return headers if words is None else words.limits(headers)
 
     def _end(self, asked: _Asked, outcome: str) -> None:
         """Count it; one line in the log, with the system before the answer is sent."""
@@ -271,6 +295,8 @@ def fault_of_content(settings: Settings, body: Body) -> str:
     """What this question always gets."""
     if settings.logprobs == "refused" and body.get("logprobs"):
         return "logprobs"
+    if settings.schema == "refused" and body.get("response_format", {}).get("json_schema"):
+        return "schema"
     if settings.on_content:
         text = _sorted_json(body["messages"])
         for piece, fault in settings.on_content.items():
@@ -355,6 +381,7 @@ def refusal(fault: str, body: Body) -> tuple[int, Body]:
         "429": (429, f"Rate limit reached for {model}.", limit),
         "model": (404, f"The model `{model}` does not exist.", {"code": "model_not_found"}),
         "logprobs": (400, "Unsupported parameter: 'logprobs' is not supported.", invalid),
+        "schema": (400, "response_format of type 'json_schema' is not supported.", invalid),
         "filter": (400, "The prompt was filtered.", {"param": "prompt", "code": "content_filter"}),
         "401": (401, "Incorrect API key provided.", {**invalid, "code": "invalid_api_key"}),
     }

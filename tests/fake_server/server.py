@@ -157,9 +157,9 @@ class FakeServer:
     # -- paths
 
     def _handle(self, exchange: Exchange) -> None:
-        if exchange.path == "/v1/chat/completions" and exchange.method == "POST":
+        if exchange.path in ("/v1/chat/completions", "/v1/messages") and exchange.method == "POST":
             is_first = self._chat.counts.received == 0
-            self._chat.take(exchange)
+            self._chat.take(exchange, self._chat.messages if "messages" in exchange.path else None)
             if is_first and self.settings.outages:
                 self._plan_refusals()
         elif exchange.path.startswith("/_"):

@@ -4,7 +4,8 @@ A fault is a name, some with `:argument`:
 
     400 ... 599             that status; "429:0.2" with `retry-after-ms: 200`
     quota, model            429 `insufficient_quota`, 404 `model_not_found`
-    filter, logprobs        400 `content_filter`, 400 as a model without log-probabilities words it
+    filter                  400 `content_filter`
+    logprobs, schema        400 as a model without log-probabilities, or schemas, words it
     reset                   the connection is reset instead of an answer
     malformed, truncated    a 200 whose body is no JSON; half an answer
     empty                   a 200 without a text
@@ -21,7 +22,7 @@ from typing import Any, Literal
 PAID_FAULTS = frozenset({"malformed", "truncated", "empty"})
 #: Faults that show after the latency, without an answer.
 LATE_FAULTS = frozenset({"500", "502", "504", "reset"})
-FAULTS = PAID_FAULTS | LATE_FAULTS | {"quota", "model", "filter", "logprobs"}
+FAULTS = PAID_FAULTS | LATE_FAULTS | {"quota", "model", "filter", "logprobs", "schema"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class Settings:
 
     `rates` draws a fault for each request by its number; `on_content` (a piece of text -> fault)
     is the same for a question however often it is asked. `logprobs`: what an answer has of them is
-    given to those who ask, or they are ignored or refused. `completion_tokens` is a number or
+    given to those who ask, or they are ignored or refused. `schema`: whether a JSON schema of the
+    answer is taken. `completion_tokens` is a number or
     (least, most), then drawn by content.
     """
 
@@ -58,6 +60,7 @@ class Settings:
     text: str | None = None
     completion_tokens: int | tuple[int, int] | None = None
     logprobs: Literal["given", "ignored", "refused"] = "given"
+    schema: Literal["taken", "refused"] = "taken"
     # who may ask what
     key: str | None = None
     models: tuple[str, ...] = ()

@@ -125,6 +125,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "pipeline.encoders.served.client",
     ),
     "httptools": ("pipeline.llm.providers.transport",),
+    "anthropic": ("pipeline.llm.providers.anthropic", "pipeline.llm.providers.anthropic_batches"),
     "genai_prices": ("pipeline.llm.budget.pricing",),
     "torch": ("pipeline.encoders", "training", "metrics.summac.convolution"),
     "transformers": ("pipeline.encoders",),

@@ -24,7 +24,9 @@ LimitField = Literal["max_tokens", "max_completion_tokens"]
 _NEXT_MODE: dict[OutputMode, OutputMode] = {"json_schema": "json_object", "json_object": "text"}
 _OMITTABLE = ("temperature", "top_p", "logprobs")
 
-_ABOUT_OUTPUT = re.compile(r"response_format|json_schema|json_object|guided|structured.output")
+_ABOUT_OUTPUT = re.compile(
+    r"response_format|json_schema|json_object|guided|structured.output|output_config"
+)
 #: OpenAI's reasoning models have said 403 to logprobs; however it is worded, it is about these.
 _LOGPROBS = {400, 403, 422}
 _UNWANTED = re.compile(
@@ -86,7 +88,7 @@ def chat_body(request: Request, dialect: Dialect) -> JSON:
         body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     if request.output is not None:
         if dialect.output_mode != "json_schema":
-            messages = _with_schema_in_words(messages, request.output)
+            messages = with_schema_in_words(messages, request.output)
         if dialect.output_mode != "text":
             body["response_format"] = _response_format(request.output, dialect.output_mode)
     body["messages"] = [{"role": role, "content": content} for role, content in messages]
@@ -102,9 +104,10 @@ def _response_format(output: OutputSchema, mode: OutputMode) -> JSON:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def _with_schema_in_words(
+def with_schema_in_words(
     messages: tuple[Message, ...], output: OutputSchema
 ) -> tuple[Message, ...]:
+    """The messages with the order to answer in this JSON, for a server that takes no schema."""
     schema = json.dumps(output.schema, ensure_ascii=False)
     order = f"Answer with one JSON object and nothing else. Its JSON schema:\n{schema}"
     if messages and messages[0].role == "system":

@@ -1,0 +1,127 @@
+"""Anthropic's Messages API, version 2026-10-21.
+
+`AnthropicServer` is a server's address and key, and knows what its bodies mean; `AnthropicProvider`
+asks it one request at a time, `anthropic_batches` many in a job. That version of the API takes no
+`temperature` and no `top_p`: every answer is sampled as the model's maker sees fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from claimscore.errors import TransientError
+from claimscore.pipeline.llm.providers.openai import _count as count
+from claimscore.pipeline.llm.providers.openai import _valid as valid_text
+from claimscore.pipeline.llm.providers.schema import Dialect, with_schema_in_words
+from claimscore.types import JSON, Completion, OutputSchema, RateLimits, Request, Usage
+
+#: The version that the bodies here are written for.
+API_VERSION = "2026-10-21"
+
+#: Fewer bytes than the least that any model caches, 1,024 tokens, are not marked.
+_LEAST_CACHED_BYTES = 4 * 1024
+
+#: Stop reasons in the words of OpenAI's protocol; others stay as they are.
+_FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "model_length",
+    "refusal": "content_filter",  # by a classifier of the server; a model declines in words
+}
+
+
+# -- bodies; pure
+
+
+def message_body(request: Request, dialect: Dialect) -> JSON:
+    """The body of POST /v1/messages, and the `params` of a request in a batch.
+
+    A long `request.shared` is marked as the beginning that the server may cache.
+    """
+    messages, config = request.messages, {}
+    if request.output is not None and dialect.output_mode == "json_schema":
+        config = {"format": _output_format(request.output)}
+    elif request.output is not None:
+        messages = with_schema_in_words(messages, request.output)
+    system = "\n\n".join(content for role, content in messages if role == "system")
+    turns: list[JSON] = [
+        {"role": role, "content": content} for role, content in messages if role != "system"
+    ]
+    if turns:
+        turns[-1]["content"] = _parts(turns[-1]["content"], request.shared)
+    body: JSON = {"model": request.model, "max_tokens": request.max_tokens, "messages": turns}
+    if system:
+        body["system"] = system
+    body |= request.extra
+    if config:
+        body["output_config"] = {**body.get("output_config", {}), **config}
+    return body
+
+
+def _output_format(output: OutputSchema) -> JSON:
+    """The schema without what the API refuses, such as bounds of numbers: in words it stays."""
+    from anthropic import transform_schema
+
+    schema = {"title": output.name, **output.schema}
+    return {"type": "json_schema", "schema": transform_schema(schema)}
+
+
+def _parts(content: str, shared: str) -> str | list[JSON]:
+    """The content in two parts, the first to be cached, where it is long enough for that."""
+    before, found, after = content.partition(shared) if shared else ("", "", "")
+    beginning = before + found
+    if not after or len(beginning.encode("utf-8", "replace")) < _LEAST_CACHED_BYTES:
+        return content
+    marked = {"type": "text", "text": beginning, "cache_control": {"type": "ephemeral"}}
+    return [marked, {"type": "text", "text": after}]
+
+
+# -- answers; pure
+
+
+def message_completion(
+    body: object, request: Request, limits: RateLimits | None = None
+) -> Completion:
+    """The answer in a decoded message; raises `TransientError` where there is none.
+
+    Such an answer is broken, and worth asking for again.
+    """
+    try:
+        blocks = body["content"]  # type: ignore[index] # anything else is caught below
+        text = "".join(block["text"] for block in blocks if block["type"] == "text")
+        thoughts = [block["thinking"] for block in blocks if block["type"] == "thinking"]
+        reason = body["stop_reason"]  # type: ignore[index] # the same
+        if reason is None:
+            raise ValueError("not stopped")
+        return Completion(
+            valid_text(text),
+            str(body.get("model") or request.model),  # type: ignore[attr-defined] # the same
+            _FINISH_REASONS.get(reason, str(reason)),
+            _usage(body.get("usage")),  # type: ignore[attr-defined] # the same
+            limits,
+            reasoning=valid_text("\n".join(thoughts)),
+        )
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        pass
+    raise TransientError("the server's answer is no message", "body", limits=limits)
+
+
+def _usage(reported: Any) -> Usage:
+    """Tokens as reported: those of a prompt are what was read, written and neither, together."""
+    usage = reported if isinstance(reported, dict) else {}
+    cached = count(usage, "cache_read_input_tokens")
+    written = count(usage, "cache_creation_input_tokens")
+    rest = count(usage, "input_tokens")
+    prompt = None if rest is None else rest + (cached or 0) + (written or 0)
+    details = usage.get("output_tokens_details")
+    thinking = count(details, "thinking_tokens") if isinstance(details, dict) else None
+    tier = usage.get("service_tier")
+    return Usage(
+        prompt,
+        count(usage, "output_tokens"),
+        cached,
+        thinking or None,
+        written,
+        tier if isinstance(tier, str) else "",
+    )
