@@ -6,22 +6,26 @@ import datetime
 import email.utils
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from claimscore.types import LimitState, RateLimits
 
 #: A request waits for a day at most; a longer figure is cut.
 LONGEST_WAIT_S = 86_400.0
 
-_SPELLINGS = {
-    "requests": ("requests", "req-minute", "requests-minute"),  # OpenAI; Mistral; Cerebras
-    "tokens": ("tokens", "tokens-minute"),
+_SPELLINGS = {  # OpenAI; Mistral; Cerebras; Anthropic, which limits questions and answers apart
+    "requests": (
+        "x-ratelimit-*-requests",
+        "x-ratelimit-*-req-minute",
+        "x-ratelimit-*-requests-minute",
+        "anthropic-ratelimit-requests-*",
+    ),
+    "tokens": ("x-ratelimit-*-tokens", "x-ratelimit-*-tokens-minute"),
+    "input": ("anthropic-ratelimit-input-tokens-*",),
+    "output": ("anthropic-ratelimit-output-tokens-*",),
 }
 _NAMES = {
-    what: [
-        (f"x-ratelimit-limit-{name}", f"x-ratelimit-remaining-{name}", f"x-ratelimit-reset-{name}")
-        for name in names
-    ]
+    what: [[name.replace("*", part) for part in ("limit", "remaining", "reset")] for name in names]
     for what, names in _SPELLINGS.items()
 }
 
@@ -49,14 +53,41 @@ _EPOCH_S, _EPOCH_MS = 1e9, 1e12
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 
 
-def rate_limits(headers: Mapping[str, str], now: float | None = None) -> RateLimits | None:
-    """The limits that `x-ratelimit-*` headers (names in lower case) tell of, else None.
+def rate_limits(
+    headers: Mapping[str, str],
+    now: float | None = None,
+    *,
+    shares: tuple[float, float] | None = None,
+) -> RateLimits | None:
+    """The limits that headers (names in lower case) tell of, else None.
 
-    `now` is the time of day in seconds since 1970, for servers that give a point in time.
+    `now` is the time of day in seconds since 1970, for servers that give a point in time; else
+    their own clock counts. `shares` are the parts of all tokens that count against a limit of
+    questions and against one of answers: where these are apart, that of both together is the
+    highest that exceeds neither.
     """
+    now = _http_time(headers.get("date", "")) if now is None else now
     requests = _limit_state(headers, "requests", now)
     tokens = _limit_state(headers, "tokens", now)
+    if tokens is None and shares is not None:
+        apart = [_limit_state(headers, what, now) for what in ("input", "output")]
+        tokens = _together(list(zip(apart, shares, strict=True)))
     return RateLimits(requests, tokens) if requests or tokens else None
+
+
+def _together(limits: Sequence[tuple[LimitState | None, float]]) -> LimitState | None:
+    """One limit of several, each of a share of the units.
+
+    Two digits of it are enough, and do not change with every answer.
+    """
+    known = [(state, share) for state, share in limits if state is not None and share > 0]
+    per_minute = [state.limit / share for state, share in known if state.limit is not None]
+    left = [state.remaining / share for state, share in known if state.remaining is not None]
+    resets = [state.reset_s for state, _ in known if state.reset_s is not None]
+    if not per_minute:
+        return None
+    limit = float(f"{min(per_minute):.2g}")
+    return LimitState(limit, min(left, default=None), max(resets, default=None))
 
 
 def _limit_state(headers: Mapping[str, str], what: str, now: float | None) -> LimitState | None:

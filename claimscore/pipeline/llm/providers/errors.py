@@ -33,15 +33,16 @@ _GATEWAY_TIMEOUTS = {504, 524}
 
 _QUOTA = re.compile(
     r"insufficient[_ ](?:quota|balance|credits?|funds)|billing_hard_limit|billing_not_active"
-    r"|exceeded_current_quota|budget_exceeded|credit balance is too low|\barrearage\b"
-)  # OpenAI, DeepSeek; OpenAI; Moonshot; LiteLLM; Anthropic; Alibaba
+    r"|exceeded_current_quota|budget_exceeded|\barrearage\b"
+    r"|credit balance is too low|spend_limit_reached|reached your specified api usage limits"
+)  # OpenAI, DeepSeek; OpenAI; Moonshot; LiteLLM; Alibaba; Anthropic
 _UNKNOWN_MODEL_CODES = {"model_not_found", "invalid_model", "deploymentnotfound"}
 _UNKNOWN_MODEL = re.compile(
     r"invalid model(?: id| name|:)|not a valid model id|model not exist|server is pinned to '"
     r"|no endpoints found|model [`'\"]?[\w./:-]+[`'\"]? does(?: not|n't) exist"
 )  # Mistral, LiteLLM; OpenRouter; DeepSeek; transformers serve; OpenRouter; vLLM
 _CONTEXT_LENGTH = re.compile(
-    r"context[_ ](?:length|window|size)|maximum context|maximum (?:model|prompt) length"
+    r"context[_ ](?:length|window|size|limit)|maximum context|maximum (?:model|prompt) length"
     r"|(?:prompt|input) is too long|input token count|max_model_len"
     r"|inputs` tokens \+ `max_new_tokens|inputs` must have less than"
 )  # OpenAI, vLLM, SGLang, llama.cpp; vLLM, xAI; Anthropic, Bedrock; Google; TGI
@@ -94,7 +95,9 @@ def read_refusal(
     the body is."""
     text = body[:_LONGEST_BODY].decode("utf-8", "replace")
     said = _decoded(text)
-    codes = frozenset(code.lower() for code in _fields(said, ("code", "type", "error_type")))
+    codes = frozenset(
+        code.lower() for code in _fields(said, ("code", "type", "error_type", "error_code"))
+    )
     message = _message(said) or (text if isinstance(said, dict | list) else "")
     message = _shown(message, *secrets) or _phrase(status)
     param = _shown(" ".join(_fields(said, ("param",))), *secrets)
@@ -110,19 +113,21 @@ def read_refusal(
     )
 
 
-def translate_error(refusal: Refusal, *, base_url: str, model: str) -> ClaimscoreError:
+def translate_error(
+    refusal: Refusal, *, base_url: str, model: str, key_variable: str
+) -> ClaimscoreError:
     """The error that a refusal is; its class decides whether to stop, to wait or to go on."""
     status, words, codes = refusal.status, refusal.words, refusal.codes
     said = f"HTTP {status}: {refusal.message}"
     where = f"{base_url}: {said}"
     if status == 401:  # the server's words are left out: some quote the key
-        return AuthenticationError(f"{base_url} refused the key (HTTP 401); check OPENAI_API_KEY")
+        return AuthenticationError(f"{base_url} refused the key (HTTP 401); check {key_variable}")
     if status == 402 or (status in (400, 403, 429) and _QUOTA.search(words)):
         return QuotaError(f"{where}; fill the account")
     if _is_unknown_model(status, codes, words):
         return UnknownModelError(f"{base_url} has no model {model!r}: {said}")
     if status == 403 and not _CONTENT_FILTER.search(words):
-        return AuthenticationError(f"{where}; check OPENAI_API_KEY and its rights")
+        return AuthenticationError(f"{where}; check {key_variable} and its rights")
     if _is_too_large(status, words):
         return RejectedError(where, "too_large")
     if status == 429 or (status == 413 and _TOO_LARGE.search(words)):

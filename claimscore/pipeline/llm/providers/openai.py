@@ -92,7 +92,7 @@ class OpenAIServer:
 
     def error(self, refusal: Refusal, model: str) -> ClaimscoreError:
         """The error that a refusal of a request to `model` is."""
-        return translate_error(refusal, base_url=self.base_url, model=model)
+        return translate_error(refusal, base_url=self.base_url, model=model, key_variable=KEY_NAME)
 
     def completion(
         self, body: object, request: Request, limits: RateLimits | None = None

@@ -29,7 +29,14 @@ def read(
     """The error of a response; a body that is not bytes is sent as JSON."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     refusal = read_refusal(status, headers or {}, raw, key)
-    return translate_error(refusal, base_url="https://x/v1", model="m")
+    address, variable = "https://x/v1", "OPENAI_API_KEY"
+    return translate_error(refusal, base_url=address, model="m", key_variable=variable)
+
+
+def anthropic(kind: str, message: str = "no", **details: Any) -> dict[str, Any]:
+    """As Anthropic packs it."""
+    error = {"type": kind, "message": message, "details": details or None}
+    return {"type": "error", "error": error, "request_id": "req_1"}
 
 
 def openai(message: str = "no", **fields: Any) -> dict[str, Any]:
@@ -46,6 +53,7 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("openai", 401, openai("Incorrect key")),
         ("openai, region", 403, openai("region")),
         ("a page", 403, b"<html>no"),
+        ("anthropic", 403, anthropic("permission_error")),
         ("azure", 401, {"statusCode": 401, "message": "Access token is missing"}),
     ],
     QuotaError: [
@@ -56,7 +64,18 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("litellm quotes", 429, openai("litellm.RateLimitError: {'code': 'insufficient_quota'}")),
         ("nested", 429, {"error": {"message": "x", "innererror": {"code": "insufficient_quota"}}}),
         ("litellm", 400, openai(type="budget_exceeded")),
-        ("anthropic", 400, openai("Your credit balance is too low to access the API.")),
+        ("anthropic", 400, anthropic("invalid_request_error", "Your credit balance is too low.")),
+        ("anthropic", 402, anthropic("billing_error")),
+        (
+            "anthropic's month",
+            400,
+            anthropic("invalid_request_error", "You have reached your specified API usage limits."),
+        ),
+        (
+            "anthropic's workspace",
+            429,
+            anthropic("rate_limit_error", error_code="enforced_spend_limit_reached"),
+        ),
     ],
     UnknownModelError: [
         ("openai", 404, openai(code="model_not_found")),
@@ -70,6 +89,7 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("deepseek", 400, openai("Model Not Exist")),
         ("litellm", 400, openai("Invalid model name passed in model=m.")),
         ("mistral", 400, {"message": "Invalid model: m", "type": "invalid_model"}),
+        ("anthropic", 404, anthropic("not_found_error", "model: m")),
         ("ollama", 404, openai('model "m" not found, try pulling it')),
     ],
     ConfigError: [
@@ -83,6 +103,7 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("too large for now", 429, openai(f"Request too large for m {PER_MINUTE}Requested 546.")),
         ("groq", 413, openai("Request too large: Limit 6000, Requested 591. try again in 3s")),
         ("google's rate", 429, [{"error": {"message": QUOTA, "status": "RESOURCE_EXHAUSTED"}}]),
+        ("anthropic", 429, anthropic("rate_limit_error", error_code="ramp_limit_exceeded")),
         ("tgi", 429, {"error": "Model is overloaded", "error_type": "overloaded"}),
     ],
     TransientError: [
@@ -94,7 +115,8 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("openai", 500, openai("had an error")),
         ("nginx", 503, b"<!DOCTYPE html><html><head><title>503</title></head><body>nginx"),
         ("llama.cpp", 503, openai("Loading model", type="unavailable_error", code=503)),
-        ("anthropic", 529, openai("Overloaded")),
+        ("anthropic", 529, anthropic("overloaded_error", "Overloaded")),
+        ("anthropic", 500, anthropic("api_error")),
         ("no phrase", 599, b""),
     ],
     "context_length": [
@@ -105,7 +127,8 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("llama.cpp 500", 500, openai("it exceeds ..", type="exceed_context_size_error")),
         ("tgi", 422, {"error": "error: `inputs` tokens + `max_new_tokens` must be <= 4096"}),
         ("mistral", 400, openai("40000 tokens, too large for model with 32768 maximum context")),
-        ("anthropic", 400, openai("prompt is too long: 210000 tokens > 200000")),
+        ("anthropic", 400, anthropic("invalid_request_error", "prompt is too long: 9 > 8")),
+        ("anthropic", 400, openai("input length and `max_tokens` exceed context limit: 9 + 8")),
         ("openrouter", 400, openai("error", metadata={"raw": "maximum context length is 8192"})),
     ],
     "content_filter": [
@@ -118,6 +141,7 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("openai", 429, openai(f"Request too large for m {PER_MINUTE}Requested 37,313. Visit")),
         ("groq", 413, openai("Request too large on tokens: Limit 6000, Requested 7591")),
         ("a page", 413, b"<html>"),
+        ("anthropic", 413, anthropic("request_too_large")),
     ],
     "rejected": [
         ("openai", 400, openai("max_tokens is too large")),

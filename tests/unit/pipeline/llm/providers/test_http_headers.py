@@ -61,6 +61,29 @@ def test_limits_are_read(
     assert rate_limits(headers, NOW) == expected
 
 
+def test_limits_of_questions_and_of_answers_are_one() -> None:
+    """Anthropic's: with a fifth of all tokens in answers, those are what comes to an end."""
+    values = {
+        "requests": (50, 49, "2026-09-21T14:13:21Z"),
+        "tokens": (49_000, 40_000, "2026-09-21T14:13:30Z"),
+        "input-tokens": (40_000, 32_000, "2026-09-21T14:13:32Z"),
+        "output-tokens": (8_000, 1_000, "2026-09-21T14:13:50Z"),
+    }
+    headers = {
+        f"anthropic-ratelimit-{name}-{part}": str(value)
+        for name, parts in values.items()
+        for part, value in zip(("limit", "remaining", "reset"), parts, strict=True)
+    }
+    requests = LimitState(50, 49, 1.0)
+    assert rate_limits(headers, NOW) == RateLimits(requests, None)
+    by_answers = RateLimits(requests, LimitState(40_000, 5_000, 30.0))
+    assert rate_limits(headers, NOW, shares=(0.8, 0.2)) == by_answers
+    all_cached = RateLimits(requests, LimitState(8_100, 1_000 / 0.99, 30.0))
+    assert rate_limits(headers, NOW, shares=(0.0, 0.99)) == all_cached
+    headers["date"] = "Mon, 21 Sep 2026 14:13:20 GMT"
+    assert rate_limits(headers) == RateLimits(requests, None)
+
+
 THEN = "Wed, 21 Oct 2026 07:28:30 GMT"
 
 
