@@ -3,25 +3,27 @@
 Time limits, idle connections, TLS, proxies, where a key may go, and what breaks on the way. How
 long to wait before a request is sent again is in `claimscore.retry`, what headers say of limits
 and of waiting in `claimscore.http_headers`. The connections are in
-`pipeline.llm.providers.transport` and in `pipeline.encoders.served`.
+`pipeline.llm.providers.connection` and in `pipeline.encoders.served`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import os
 import re
 import socket
 import ssl
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from claimscore.addresses import is_loopback, usable_key
-from claimscore.errors import ConfigError, TransientError
+from claimscore.errors import ClaimscoreError, ConfigError, TransientError
 
 if TYPE_CHECKING:  # a run whose answers are all stored sends nothing, and does not wait for it
     import httpx2
+
+T = TypeVar("T")
 
 #: An answer may take minutes; a connection that takes longer than this will not come.
 CONNECT_S = 15.0
@@ -32,7 +34,6 @@ IDLE_S = 4.0
 #: After so many seconds of silence the system asks whether the other side is still there.
 TCP_KEEP_ALIVE_S = 60
 
-_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk)-[\w*.…-]{4,}|(?<=Bearer )\S+")
 
 
@@ -63,32 +64,29 @@ def refuse_unencrypted(base_url: str, what: str) -> None:
         )
 
 
-def may_be_proxied(url: str) -> bool:
-    """Whether a proxy of the environment may stand before a server.
+def proxy_before(url: str) -> str | None:
+    """The proxy of the environment that stands before a server.
 
     This machine is reached directly: a proxy would see the key that plain http may carry here.
-    Where this says yes, httpx2 decides by its own, finer rules.
     """
     from urllib.request import getproxies, proxy_bypass
 
     parts, proxies = urlsplit(url), getproxies()
-    if is_loopback(parts.hostname or ""):
-        return False
-    named = proxies.get(parts.scheme) or proxies.get("all")
-    return bool(named) and not proxy_bypass(parts.netloc)
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or is_loopback(parts.hostname or "") or proxy_bypass(parts.netloc):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
     """The one context of all clients: it takes a while to read the system's certificates.
 
-    It verifies always, and speaks HTTP/1.1.
+    It verifies always.
     """
     import httpx2
 
-    context = httpx2.create_ssl_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+    return httpx2.create_ssl_context()
 
 
 # -- connections
@@ -105,101 +103,105 @@ def socket_options() -> list[tuple[int, int, int]]:
     return options
 
 
-def connect_limit_s(timeout_s: float) -> float:
-    """Seconds that a connection may take of the `timeout_s` of a whole request."""
-    return min(CONNECT_S, timeout_s / 2)
+def open_network(kind: Callable[..., T], base_url: str, *, max_connections: int | None = None) -> T:
+    """A transport of httpx2 to a server: direct, or through the proxy that stands before it.
 
-
-def client_options(
-    base_url: str,
-    timeout_s: float,
-    direct: type[httpx2.HTTPTransport] | type[httpx2.AsyncHTTPTransport],
-) -> dict[str, Any]:
-    """Arguments for `httpx2.Client` and `httpx2.AsyncClient`.
-
-    Connections are `direct`, whatever the environment says, unless a proxy may be between. A
-    redirect is an answer like any other: the key goes where the user sent it.
+    Raises `ConfigError` where that proxy cannot be used.
     """
     import httpx2
 
-    limits, tls = httpx2.Limits(keepalive_expiry=IDLE_S), tls_context()
-    transport = None
-    if not may_be_proxied(base_url):
-        transport = direct(limits=limits, socket_options=socket_options(), verify=tls)
-    return {
-        "timeout": httpx2.Timeout(timeout_s, connect=connect_limit_s(timeout_s), pool=None),
-        "limits": limits,
-        "follow_redirects": False,
-        "transport": transport,
-        "verify": tls,
-    }
+    try:
+        return kind(
+            proxy=proxy_before(base_url),
+            limits=httpx2.Limits(max_connections=max_connections, keepalive_expiry=IDLE_S),
+            socket_options=socket_options(),
+            verify=tls_context(),
+        )
+    except ImportError:
+        raise ConfigError("a SOCKS proxy needs a package: pip install socksio") from None
+    except (ValueError, httpx2.InvalidURL):  # their words may hold its password
+        raise ConfigError(
+            "the proxy named in the environment cannot be used; it must look like http://host:port"
+        ) from None
 
 
-@contextlib.contextmanager
-def proxy_errors() -> Iterator[None]:
-    """Make a client; `ConfigError` where the environment names a proxy that httpx2 cannot use."""
+def time_limits(timeout_s: float) -> httpx2.Timeout:
+    """Seconds that a connection may take, and that nothing may come on it."""
     import httpx2
 
-    try:
-        yield
-    except (ImportError, ValueError, httpx2.InvalidURL) as exc:
-        raise ConfigError(f"the proxy named in the environment cannot be used: {exc}") from None
+    return httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s / 2), pool=None)
 
 
 # -- what breaks
 
 
 def translate_http_error(
-    exc: httpx2.HTTPError | httpx2.InvalidURL,
+    exc: BaseException,
     base_url: str,
     *,
     timeout_s: float,
     trusted: bool = False,
-    key: str | None = None,
-) -> TransientError | ConfigError:
-    """The error of ours that an error of httpx2 is; it quotes nothing but why no connection came.
+    secrets: Iterable[str] = (),
+) -> ClaimscoreError | None:
+    """The error of ours that an exception is by its cause; None where it is none of HTTP.
 
-    `trusted` says that the server was reached before; `key` is left out of the words.
+    An SDK's own classes do not tell whether anything was sent; their causes do. `trusted` says
+    that the server was reached before. It quotes nothing but why no connection came.
     """
+    import anyio
     import httpx2
 
-    if isinstance(exc, httpx2.ConnectError | httpx2.ProxyError | httpx2.ConnectTimeout):
-        why = scrubbed(_ERRNO.sub("", str(exc)) or "it took too long", key)
-        if "CERTIFICATE_VERIFY_FAILED" in why:
-            return untrusted(base_url, why, before=trusted)
-        return not_reached(base_url, why)
-    if isinstance(exc, httpx2.TimeoutException):
-        return no_answer(base_url, timeout_s)
-    if isinstance(exc, httpx2.DecodingError):
-        return undecodable(base_url)
-    if isinstance(exc, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-        return ConfigError(f"{base_url}: {scrubbed(str(exc), key)}")
-    return TransientError(f"{base_url}: the connection broke", "dropped")
+    cause: BaseException | None = exc
+    while cause is not None:
+        if isinstance(cause, ClaimscoreError):
+            return cause
+        if isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
+            return _not_reached(cause, base_url, trusted, secrets)
+        if isinstance(cause, httpx2.TimeoutException):
+            return no_answer(base_url, timeout_s)
+        if isinstance(cause, httpx2.UnsupportedProtocol | httpx2.InvalidURL):
+            return ConfigError(f"{base_url} is no address that can be asked")
+        if isinstance(cause, httpx2.DecodingError):
+            return TransientError(f"{base_url}: the answer cannot be decoded", "body")
+        if isinstance(cause, httpx2.TransportError | ssl.SSLError | anyio.EndOfStream):
+            return TransientError(f"{base_url} hung up without an HTTP answer", "dropped")
+        cause = cause.__cause__
+    return None
 
 
-def not_reached(base_url: str, why: str) -> TransientError:
-    """Nothing was sent."""
+def _not_reached(
+    exc: BaseException, base_url: str, trusted: bool, secrets: Iterable[str]
+) -> TransientError | ConfigError:
+    """Nothing was sent. Waiting helps against all but a certificate that was never trusted."""
+    why = scrubbed(_reason(exc), *secrets)
+    if "CERTIFICATE_VERIFY_FAILED" in str(exc):
+        if not trusted:
+            return ConfigError(
+                f"{base_url}: its certificate is not trusted ({why}); check the address, or name "
+                "the certificate of your own authority in SSL_CERT_FILE"
+            )
+        why = f"its certificate is not trusted any more ({why})"
     return TransientError(f"{base_url} cannot be reached: {why}", "connect")
 
 
-def untrusted(base_url: str, why: str, *, before: bool) -> TransientError | ConfigError:
-    """Waiting does not help, unless this very server was trusted before."""
-    if before:
-        return not_reached(base_url, f"its certificate is not trusted any more ({why})")
-    return ConfigError(
-        f"{base_url}: its certificate is not trusted ({why}); check the address, or name the "
-        "certificate of your own authority in SSL_CERT_FILE"
-    )
+def _reason(exc: BaseException) -> str:
+    """The system's words for why no connection came; they lie under several layers."""
+    layer: BaseException | None = exc
+    while layer is not None:
+        if isinstance(layer, ssl.SSLCertVerificationError):
+            return layer.verify_message
+        if isinstance(layer, OSError) and layer.errno:
+            # those of names and TLS have numbers of their own
+            is_system = not isinstance(layer, ssl.SSLError | socket.gaierror)
+            return os.strerror(layer.errno) if is_system else str(layer.strerror)
+        inner = layer.exceptions[0] if isinstance(layer, BaseExceptionGroup) else None
+        layer = inner or layer.__cause__ or layer.__context__
+    return str(exc) or "it took too long"
 
 
 def no_answer(base_url: str, timeout_s: float) -> TransientError:
     """The answer may come, and be billed, afterwards."""
     return TransientError(f"{base_url}: no answer within {timeout_s:g} s", "timeout")
-
-
-def undecodable(base_url: str) -> TransientError:
-    """The body is compressed in an unknown way, or broken."""
-    return TransientError(f"{base_url}: the answer cannot be decoded", "body")
 
 
 def scrubbed(text: str, *secrets: str | None) -> str:

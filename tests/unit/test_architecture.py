@@ -117,14 +117,14 @@ MAY_IMPORT: dict[str, set[str]] = {
 #: Packages that only one place may import.
 HOMES: dict[str, tuple[str, ...]] = {
     "fcntl": ("file_lock", "cache.in_flight_locks"),
-    "openai": ("pipeline.llm.batch_jobs.client",),
+    "openai": ("pipeline.llm.batch_jobs.client", "pipeline.llm.providers.openai"),
     "httpx2": (
         "http_policy",
-        "pipeline.llm.providers.transport",
-        "pipeline.llm.batch_jobs.client",
+        "pipeline.llm.providers.connection",
+        "pipeline.llm.providers.openai",
+        "pipeline.llm.batch_jobs.provider",
         "pipeline.encoders.served.client",
     ),
-    "httptools": ("pipeline.llm.providers.transport",),
     "anthropic": ("pipeline.llm.providers.anthropic", "pipeline.llm.providers.anthropic_batches"),
     "genai_prices": ("pipeline.llm.budget.pricing",),
     "torch": ("pipeline.encoders", "training", "metrics.summac.convolution"),

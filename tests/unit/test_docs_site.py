@@ -43,7 +43,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 
 def test_every_decision_has_a_number_of_its_own_and_is_in_the_index() -> None:
-    """`docs/decisions/0042-own-connections.md` is decision 42, by name, title and index."""
+    """`docs/decisions/0042-sdks-with-raw-replies.md` is decision 42, by name, title and index."""
     numbers = [int(Path(page).name[:4]) for page in DECISIONS]
     assert len({*numbers}) == len(numbers)
     linked = re.findall(r"^- (\d+)\. \[.*\]\((.*)\)$", TEXTS["decisions/index.md"], re.M)

@@ -9,10 +9,9 @@ from typing import Any
 
 import anyio
 import genai_prices  # noqa: F401 - imported before the clock, as the peers' clients are
+import openai  # noqa: F401 - the same
 from common import MODEL, Meter, messages, note, options
 
-import claimscore.pipeline.llm.providers.openai
-import claimscore.pipeline.llm.providers.transport  # noqa: F401 - the same
 from claimscore.config import LLMConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.engine import Engine
@@ -64,7 +63,9 @@ async def main() -> None:
             note(exc)
             answered, more = engine.stats.answered, {"stopped": type(exc).__name__}
         more |= {"hits": engine.stats.hits, "retries": engine.stats.retries}
-    meter.report(answered, asked.n, packages=("anyio", "diskcache", "httptools", "orjson"), **more)
+    meter.report(
+        answered, asked.n, packages=("anyio", "diskcache", "httpx2", "openai", "orjson"), **more
+    )
 
 
 anyio.run(main, backend_options={"use_uvloop": True})

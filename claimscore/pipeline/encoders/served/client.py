@@ -35,10 +35,10 @@ from claimscore.errors import (
 )
 from claimscore.http_headers import retry_after_s
 from claimscore.http_policy import (
-    client_options,
     key_for,
-    proxy_errors,
+    open_network,
     scrubbed,
+    time_limits,
     translate_http_error,
 )
 from claimscore.pipeline.encoders.batching import longest_first
@@ -104,9 +104,12 @@ class ServerClient:
         headers = {"accept": kind, "content-type": kind, "user-agent": f"claimscore/{__version__}"}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"
-        with proxy_errors():
-            options = client_options(address, TIMEOUT_S, httpx2.HTTPTransport)
-            self._http = httpx2.Client(headers=headers, **options)
+        self._http = httpx2.Client(
+            headers=headers,
+            transport=open_network(httpx2.HTTPTransport, address),
+            timeout=time_limits(TIMEOUT_S),
+            trust_env=False,
+        )
         weakref.finalize(self, self._http.close).atexit = False  # models have no end of their own
         self._lock = threading.Lock()
         self._since: float | None = None
@@ -168,9 +171,9 @@ class ServerClient:
             else:  # ASCII: a text may have lone surrogates
                 response = self._http.post(self.address + path, content=json.dumps(body).encode())
         except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-            raise translate_http_error(
-                exc, self.address, timeout_s=TIMEOUT_S, key=self._key
-            ) from None
+            secrets = (self._key or "",)
+            error = translate_http_error(exc, self.address, timeout_s=TIMEOUT_S, secrets=secrets)
+            raise error or exc from None
         if response.status_code != 200:
             raise self._error(response, path)
         return response

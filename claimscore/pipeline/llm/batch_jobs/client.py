@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
-import httpx2
 import openai
 from anyio import to_thread
 
@@ -26,7 +25,6 @@ from claimscore.pipeline.llm.providers.base import Keep
 from claimscore.pipeline.llm.providers.errors import Refusal
 from claimscore.pipeline.llm.providers.openai import OpenAIServer, decode_json
 from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json
-from claimscore.pipeline.llm.providers.transport import ClientTransport
 from claimscore.types import JSON, Completion, Request
 
 T = TypeVar("T")
@@ -75,44 +73,22 @@ class OutputLine(NamedTuple):
 
 
 class BatchClient:
-    """One server's batch jobs for one model; `transport` replaces connections in tests.
+    """One server's batch jobs for one model.
 
     Raises `TransientError`, the errors that stop a run, and `NotFoundError`; none of them holds
     the key.
     """
 
-    def __init__(
-        self,
-        server: OpenAIServer,
-        model: str,
-        *,
-        timeout_s: float,
-        transport: httpx2.AsyncBaseTransport | None = None,
-    ) -> None:
+    def __init__(self, server: OpenAIServer, model: str) -> None:
         self.server = server
         self._model = model
-        self._http = ClientTransport(server.base_url, timeout_s, transport, server.key)
-        # Said outright: the SDK would look for credentials and names in the environment.
-        self._headers: Any = {
-            "Authorization": f"Bearer {server.key}" if server.key else openai.Omit(),
-            "OpenAI-Organization": openai.Omit(),
-            "OpenAI-Project": openai.Omit(),
-            **{name.title(): value for name, value in server.own_headers.items()},
-        }
-        sdk = openai.AsyncOpenAI(
-            api_key=server.key or "",
-            base_url=server.base_url,
-            max_retries=0,
-            timeout=self._http.client.timeout,
-            http_client=self._http.client,
-            _enforce_credentials=False,
-        )
+        sdk = server.sdk
         self._contents = sdk.files.with_streaming_response
         self._files, self._batches = sdk.files.with_raw_response, sdk.batches.with_raw_response
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
-        await self._http.aclose()
+        await self.server.aclose()
 
     async def upload(self, path: Path, name: str) -> str:
         """Send a file of requests; its id. It is read while it is sent, not before."""
@@ -121,7 +97,6 @@ class BatchClient:
                 self._files.create(
                     file=(name, stream, "application/jsonl"),
                     purpose="batch",
-                    extra_headers=self._headers,
                 )
             )
         file_id = _field(uploaded, "id", "")
@@ -136,7 +111,6 @@ class BatchClient:
             endpoint="/v1/chat/completions",
             completion_window="24h",
             metadata={METADATA: uuid},
-            extra_headers=self._headers,
         )
         return self._job(await self._answer(created))
 
@@ -144,7 +118,7 @@ class BatchClient:
         """The job that carries this uuid, if there is one among all of the account's."""
         after: Any = openai.omit
         while True:
-            listed = self._batches.list(limit=100, after=after, extra_headers=self._headers)
+            listed = self._batches.list(limit=100, after=after)
             page = await self._answer(listed)
             batches = page.get("data")
             if not isinstance(batches, list):
@@ -158,7 +132,7 @@ class BatchClient:
 
     async def retrieve(self, batch_id: str) -> ServerJob:
         """How a job stands."""
-        looked = self._batches.retrieve(batch_id, extra_headers=self._headers)
+        looked = self._batches.retrieve(batch_id)
         return self._job(await self._answer(looked))
 
     async def read_output(
@@ -170,8 +144,8 @@ class BatchClient:
         error, and again when this is called again.
         """
         with os_errors(folder), tempfile.TemporaryFile(dir=folder) as stream:
-            with self._translated():
-                contents = self._contents.content(file_id, extra_headers=self._headers)
+            with self._translated(unbounded=True):
+                contents = self._contents.content(file_id)
                 async with contents as response:
                     async for part in response.iter_bytes():
                         stream.write(part)
@@ -232,19 +206,15 @@ class BatchClient:
         return answer
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, *, unbounded: bool = False) -> Iterator[None]:
         """Errors of the SDK and of its connections as ours, without their causes."""
         try:
-            with self._http.translated():
+            with self.server.connection.translated(unbounded=unbounded):
                 try:
                     yield
                     return
                 except openai.APIStatusError as exc:
                     status, response = exc.status_code, exc.response
-                except openai.APIConnectionError as exc:
-                    if isinstance(exc.__cause__, httpx2.HTTPError | httpx2.InvalidURL):
-                        raise exc.__cause__ from None
-                    raise httpx2.ReadError("") from None
         except (openai.OpenAIError, ValueError):
             raise self._odd() from None
         refusal = self.server.refusal(status, dict(response.headers), response.content)

@@ -124,9 +124,7 @@ class OpenAIBatchProvider:
         self.namespace = self._online.namespace
         self.dialect = Dialect()
         self.on_event: Callable[..., None] | None = None
-        self._client = BatchClient(
-            self._online.server, model, timeout_s=self._online.timeout_s, transport=transport
-        )
+        self._client = BatchClient(self._online.server, model)
         self._max_bytes = max_bytes
         self._linger_s = linger_s
         self._max_outage_s = max_outage_s

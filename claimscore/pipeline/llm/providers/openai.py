@@ -2,7 +2,7 @@
 
 `OpenAIServer` is a server's address and key, and knows what its bodies mean; `OpenAIProvider`
 asks it one request at a time, `batch_jobs` many in a file. A request's body is made in `schema`,
-refusals are read in `errors`, connections are in `transport`.
+refusals are read in `errors`, connections are in `connection`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from claimscore import __version__
 from claimscore.addresses import server_address
 from claimscore.config import LLMConfig, api_base_url, api_key, header_values
 from claimscore.errors import (
@@ -42,11 +41,15 @@ from claimscore.types import Completion, RateLimits, Request, TokenLogprob, Usag
 
 if TYPE_CHECKING:
     import httpx2
+    import openai
 
-    from claimscore.pipeline.llm.providers.transport import Reply, Transport
+    from claimscore.pipeline.llm.providers.connection import Connection, Reply
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 KEY_NAME = "OPENAI_API_KEY"
+
+#: Headers by which a server may know who asks.
+_CREDENTIALS = {"authorization", "x-api-key", "api-key"}
 
 #: Finish reasons of a generation that the server broke off: OpenRouter; vLLM; DeepSeek.
 _BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}
@@ -60,7 +63,7 @@ class OpenAIServer:
 
     `headers` are sent too, in place of those that claimscore would send, and their values are
     shown as little. Raises `ConfigError` where the address is none or a key or header would be
-    sent unencrypted.
+    sent unencrypted. `max_connections` are those at a time; `transport` replaces them in tests.
     """
 
     def __init__(
@@ -70,6 +73,9 @@ class OpenAIServer:
         *,
         headers: Mapping[str, str] | None = None,
         allow_http_key: bool = False,
+        timeout_s: float = 120.0,
+        max_connections: int | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.base_url = server_address(base_url, key_name=KEY_NAME)
         self.key = key_for(self.base_url, key, key_name=KEY_NAME, allow_http_key=allow_http_key)
@@ -77,14 +83,54 @@ class OpenAIServer:
         if self.own_headers and not allow_http_key:
             refuse_unencrypted(self.base_url, f"--header {next(iter(headers or {}))}")
         values = (word for value in self.own_headers.values() for word in (value, *value.split()))
-        self.secrets = (self.key, *(value for value in values if len(value) >= _LEAST_SECRET))
-        sent = {"accept": "application/json", "user-agent": f"claimscore/{__version__}"}
-        if self.key:
-            sent["authorization"] = f"Bearer {self.key}"
-        sent |= self.own_headers
-        self.may_be_known = "authorization" in sent or "x-api-key" in sent or "api-key" in sent
-        self.headers = [(name.encode(), value.encode()) for name, value in sent.items()]
-        self.json_headers = [*self.headers, (b"content-type", b"application/json")]
+        secrets = (self.key, *(value for value in values if len(value) >= _LEAST_SECRET))
+        self.secrets = tuple(filter(None, secrets))
+        authorization = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        self.headers = {**authorization, **self.own_headers}
+        self.may_be_known = not self.headers.keys().isdisjoint(_CREDENTIALS)
+        self.timeout_s = timeout_s
+        self._max_connections = max_connections
+        self._transport = transport
+
+    @functools.cached_property
+    def connection(self) -> Connection:
+        """Made for the first request: with all answers stored it would be half of a start."""
+        from claimscore.pipeline.llm.providers.connection import Connection
+
+        return Connection(
+            self.base_url,
+            timeout_s=self.timeout_s,
+            max_connections=self._max_connections,
+            headers=self.headers,
+            secrets=self.secrets,
+            transport=self._transport,
+        )
+
+    @functools.cached_property
+    def sdk(self) -> openai.AsyncOpenAI:
+        """The SDK's client; what is sent as credentials is the connection's affair."""
+        import openai
+
+        return openai.AsyncOpenAI(
+            base_url=self.base_url,
+            api_key=self.key or "none",
+            max_retries=0,
+            http_client=self.connection.http,
+        )
+
+    async def send(self, path: str, body: bytes) -> Reply:
+        """POST a JSON text to a path below the address; a reply of any status comes back."""
+        import httpx2
+
+        sdk = self.sdk
+        return await self.connection.call(
+            lambda: sdk.post(path, content=body, cast_to=httpx2.Response)
+        )
+
+    async def aclose(self) -> None:
+        """Close connections; may be called twice."""
+        if "connection" in self.__dict__:
+            await self.connection.aclose()
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
         """A reply that is no answer, in its parts and without the key."""
@@ -102,7 +148,7 @@ class OpenAIServer:
         Raises `TransientError` where the body holds no answer.
         """
         completion = completion_of(body, request, limits)
-        for secret in filter(None, self.secrets):
+        for secret in self.secrets:
             texts = {
                 name: getattr(completion, name).replace(secret, "[key]")
                 for name in ("text", "model", "reasoning")
@@ -137,16 +183,24 @@ class OpenAIProvider(Vendor):
         namespace: str | None = None,
         timeout_s: float = 120.0,
         allow_http_key: bool = False,
+        max_connections: int | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.model = model
         self.params = dict(params or {})
         self.timeout_s = timeout_s
-        self.server = OpenAIServer(base_url, key, headers=headers, allow_http_key=allow_http_key)
+        self.server = OpenAIServer(
+            base_url,
+            key,
+            headers=headers,
+            allow_http_key=allow_http_key,
+            timeout_s=timeout_s,
+            max_connections=max_connections,
+            transport=transport,
+        )
         self.base_url = self.server.base_url
         self.namespace = namespace or self.base_url
         self._dialects = {model: Dialect()}
-        self._replacement = transport
         asks_openai = transport is None and self.base_url == DEFAULT_BASE_URL
         self._lacks_key = asks_openai and not self.server.may_be_known
 
@@ -162,14 +216,8 @@ class OpenAIProvider(Vendor):
             namespace=config.cache_namespace,
             timeout_s=config.timeout_s,
             allow_http_key=config.allow_http_key,
+            max_connections=config.max_concurrency,
         )
-
-    @functools.cached_property
-    def _transport(self) -> Transport:
-        """Made for the first request: with all answers stored it would be half of a start."""
-        from claimscore.pipeline.llm.providers.transport import open_transport
-
-        return open_transport(self.base_url, self.timeout_s, self._replacement)
 
     def __repr__(self) -> str:
         return f"OpenAIProvider({self.model!r}, base_url={self.base_url!r})"
@@ -193,9 +241,7 @@ class OpenAIProvider(Vendor):
         while True:
             dialect = self._dialects.get(request.model) or Dialect()
             body = encode_json(chat_body(request, dialect))
-            reply = await self._transport.send(
-                "POST", "/chat/completions", server.json_headers, body
-            )
+            reply = await server.send("/chat/completions", body)
             if 200 <= reply.status < 300:
                 answer = decode_json(reply.body)
                 if isinstance(answer, dict) and answer.get("error") and not answer.get("choices"):
@@ -210,8 +256,7 @@ class OpenAIProvider(Vendor):
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
-        if "_transport" in self.__dict__:
-            await self._transport.aclose()
+        await self.server.aclose()
 
     @property
     def dialect(self) -> Dialect:

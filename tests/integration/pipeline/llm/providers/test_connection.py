@@ -1,31 +1,28 @@
-"""Connections: what breaks on the way, what is used again, and that nothing is sent twice."""
+"""A server through the SDK: what is sent, what breaks, what is used again; nothing twice."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gzip
 import ssl
 import subprocess
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from shutil import which
 
 import anyio
-import httpx2
 import pytest
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSListener
 
+from claimscore import http_policy
 from claimscore.errors import ConfigError, TransientError
-from claimscore.pipeline.llm.providers import transport as transport_module
-from claimscore.pipeline.llm.providers.transport import (
-    ClientTransport,
-    DirectTransport,
-    Reply,
-    Transport,
-    open_transport,
-)
+from claimscore.pipeline.llm.providers import connection as connection_module
+from claimscore.pipeline.llm.providers.connection import Reply
+from claimscore.pipeline.llm.providers.openai import OpenAIServer
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +32,7 @@ HUNG_UP = (
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
 )
-PROXY = "http://p:1"
+KEY = "sk-0123456789"
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
@@ -94,7 +91,9 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+async def serving(
+    handler: Handler, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[Server]:
     """A server whose connections are handled so."""
     server = Server()
 
@@ -104,9 +103,10 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
             with contextlib.suppress(*HUNG_UP):
                 await handler(Visit(server, stream))
 
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+    async with await anyio.create_tcp_listener(local_host=host) as listener:
         port = listener.extra(SocketAttribute.local_port)
-        server.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}/v1"
+        name = f"[{host}]" if ":" in host else host
+        server.url = f"{'https' if tls else 'http'}://{name}:{port}/v1"
         serves = TLSListener(listener, tls, standard_compatible=False) if tls else listener
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serves.serve, visited)
@@ -114,12 +114,12 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
             tasks.cancel_scope.cancel()
 
 
-def connected(server: Server, timeout_s: float = 10.0) -> contextlib.aclosing[DirectTransport]:
-    return contextlib.aclosing(DirectTransport(server.url, timeout_s))
+def connected(server: Server, timeout_s: float = 10.0) -> contextlib.aclosing[OpenAIServer]:
+    return contextlib.aclosing(OpenAIServer(server.url, KEY, timeout_s=timeout_s))
 
 
-async def post(to: Transport, body: bytes = b"[1]") -> Reply:
-    return await to.send("POST", "/chat/completions", [(b"authorization", b"Bearer x")], body)
+async def post(to: OpenAIServer) -> Reply:
+    return await to.send("/chat/completions", b"[1]")
 
 
 def always(data: bytes, most: int = 10**9) -> Handler:
@@ -149,7 +149,6 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
         pytest.param(answer(b"hello"), id="a length"),
         pytest.param(CHUNKED + b"2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n", id="chunks"),
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", id="until the end"),
-        pytest.param(answer(gzip.compress(b"hello"), content_encoding="GZIP"), id="gzip"),
     ],
 )
 async def test_bodies_in_all_their_forms(data: bytes):
@@ -161,22 +160,18 @@ async def test_bodies_in_all_their_forms(data: bytes):
 
 
 HALF = answer(b'{"choices": []}')[:-4]
-HALF_GZIP = gzip.compress(b"hello")[:-3]
-
-
-def coded(body: bytes, coding: str) -> bytes:
-    return answer(body, content_encoding=coding)
+GZIP = answer(gzip.compress(b"hello"), content_encoding="GZIP")
 
 
 @pytest.mark.parametrize(
     ("handler", "kind", "words"),
     [
-        pytest.param(then_hang_up(b""), "dropped", "without an answer", id="closed"),
+        pytest.param(then_hang_up(b""), "dropped", "without an HTTP answer", id="closed"),
         pytest.param(then_hang_up(HALF), "body", "broke off", id="shorter than its length"),
         pytest.param(then_hang_up(CHUNKED + b"xyz\r\n"), "body", "broke off", id="no chunk"),
-        pytest.param(then_hang_up(HALF[:20]), "dropped", "no whole HTTP", id="half a head"),
-        pytest.param(always(coded(b"?", "br")), "body", "decoded", id="unknown coding"),
-        pytest.param(always(coded(HALF_GZIP, "gzip")), "body", "decoded", id="half a gzip"),
+        pytest.param(then_hang_up(HALF[:20]), "dropped", "without an HTTP", id="half a head"),
+        pytest.param(then_hang_up(b"SSH-2.0\r\n"), "dropped", "without an HTTP", id="no HTTP"),
+        pytest.param(always(GZIP), "body", "decoded", id="compressed"),
     ],
 )
 async def test_what_breaks_is_named_and_not_sent_again(handler: Handler, kind: str, words: str):
@@ -189,17 +184,33 @@ async def test_what_breaks_is_named_and_not_sent_again(handler: Handler, kind: s
         assert len(server.heads) == 1
 
 
-@pytest.mark.parametrize("coding", ["identity", "gzip"])
-async def test_an_answer_beyond_all_bounds_is_broken(coding: str, monkeypatch: pytest.MonkeyPatch):
-    """Neither a large answer nor a small one that grows fills the memory."""
-    monkeypatch.setattr(transport_module, "MAX_BODY_BYTES", 1000)
-    body = b"x" * 1001
-    packed = gzip.compress(body) if coding == "gzip" else body
-    handler = always(answer(packed, content_encoding=coding))
+@pytest.mark.parametrize("status", [200, 500])
+async def test_an_answer_beyond_all_bounds_is_broken(status: int, monkeypatch: pytest.MonkeyPatch):
+    """Neither an answer nor a refusal fills the memory."""
+    monkeypatch.setattr(connection_module, "MAX_BODY_BYTES", 1000)
+    handler = always(answer(b"x" * 1001, status))
     async with serving(handler) as server, connected(server) as direct:
-        with pytest.raises(TransientError) as caught:
+        with pytest.raises(TransientError, match="larger than 1,000 bytes") as caught:
             await post(direct)
         assert caught.value.kind == "body"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        answer(gzip.compress(b"x" * 10_000), 500, content_encoding="gzip"),
+        answer(zlib.compress(b"x" * 10_000), 500, content_type="text/plain; charset=zlib"),
+        answer(b"{" * 100_000, 500),
+        answer(b"x" * 100, 500)[:-50],
+    ],
+    ids=["compressed", "a charset that unpacks", "nested", "broken off"],
+)
+async def test_a_refusal_is_a_reply_whatever_its_body(data: bytes):
+    """Its status and headers decide; nothing of it is unpacked."""
+    async with serving(then_hang_up(data)) as server, connected(server) as direct:
+        reply = await post(direct)
+        assert reply.status == 500
+        assert b"xxx" not in reply.body or len(reply.body) == 50
 
 
 async def test_no_answer_in_time():
@@ -329,102 +340,117 @@ async def test_an_untrusted_certificate_stops_the_run(
     tls.load_cert_chain(certificate, key)
     if name.startswith("DNS"):
         trusting = ssl.create_default_context(cafile=certificate)
-        monkeypatch.setattr(transport_module, "tls_context", lambda: trusting)
+        monkeypatch.setattr(http_policy, "tls_context", lambda: trusting)
     async with serving(always(answer()), tls) as server, connected(server) as direct:
         with pytest.raises(ConfigError, match=r"not trusted.*SSL_CERT_FILE"):
             await post(direct)
         assert server.heads == []
 
 
-# -- proxies and doubles
+# -- what is sent
 
 
-async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch):
-    async with serving(always(answer(b"by proxy"))) as server:
-        monkeypatch.setenv("http_proxy", server.url.removesuffix("/v1"))
-        through = open_transport("http://example.org/v1", 10.0)
-        assert isinstance(through, ClientTransport)
-        assert (await post(through)).body == b"by proxy"
-        await through.aclose()
-        assert server.heads[0].startswith(b"POST http://example.org/v1/chat/completions HTTP/1.1")
+async def test_no_redirect_is_followed():
+    """Neither body nor header goes to another origin: the redirect is the reply."""
+    async with serving(always(answer())) as other:
+        moved = always(answer(b"", 307, location=f"{other.url}/chat/completions"))
+        async with serving(moved) as server, connected(server) as direct:
+            assert (await post(direct)).status == 307
+        assert other.heads == []
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+async def test_headers_come_from_us(key: str | None, monkeypatch: pytest.MonkeyPatch):
+    """What the environment has for OpenAI's own SDK goes to no server, nor does a cookie."""
+    for name in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID"):
+        monkeypatch.setenv(f"OPENAI_{name}", "of-the-environment")
+    lines = "Authorization: of-the-environment\nX-Mine: of-the-environment\nHost: elsewhere"
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", lines)
+    async with serving(always(answer(set_cookie="a=of-the-environment"))) as server:
+        asked = OpenAIServer(server.url, key, headers={"X-Team": "blue"})
+        async with contextlib.aclosing(asked) as direct:
+            await post(direct)
+            await post(direct)
+        lines = server.heads[1].decode().lower().split("\r\n")
+        sent = dict(line.split(": ") for line in lines[1:] if line)
+        assert sent.pop("user-agent").startswith("claimscore/")
+        assert sent == {
+            "host": server.url.removeprefix("http://").removesuffix("/v1"),
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+            "content-length": "3",
+            "x-team": "blue",
+            **({"authorization": f"bearer {key}"} if key else {}),
+        }
+
+
+async def test_as_many_connections_as_are_allowed():
+    """Further requests wait for one that is free."""
+    async with serving(always(answer())) as server:
+        asked = OpenAIServer(server.url, KEY, max_connections=2)
+        async with contextlib.aclosing(asked) as direct, anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(post, direct)
+        assert (server.n_connections, len(server.heads)) == (2, 10)
+
+
+async def test_a_server_with_an_ipv6_address():
+    async with serving(always(answer(b"six")), host="::1") as server, connected(server) as direct:
+        assert direct.base_url.startswith("http://[::1]:")
+        assert (await post(direct)).body == b"six"
+
+
+# -- proxies
 
 
 @pytest.mark.parametrize(
-    ("variables", "url", "expected"),
+    ("variables", "url", "proxied"),
     [
-        ({"https_proxy": PROXY}, "http://example.org", DirectTransport),
-        ({"all_proxy": PROXY}, "http://example.org", ClientTransport),
-        (
-            {"http_proxy": PROXY, "no_proxy": ".example.org"},
-            "http://a.example.org",
-            DirectTransport,
-        ),
-        ({"http_proxy": PROXY, "no_proxy": "*"}, "http://example.org", DirectTransport),
+        ({"http_proxy": "PROXY"}, "http://example.org/v1", True),
+        ({"all_proxy": "PROXY"}, "http://example.org/v1", True),
+        ({"https_proxy": "PROXY"}, "http://{host}/v1", False),
+        ({"http_proxy": "PROXY", "no_proxy": "*"}, "http://{host}/v1", False),
         # this machine: a key may go there by plain http
-        ({"all_proxy": PROXY, "http_proxy": PROXY}, "http://localhost:8000/v1", DirectTransport),
+        ({"all_proxy": "PROXY", "http_proxy": "PROXY"}, "http://localhost/v1", False),
     ],
 )
-async def test_direct_unless_a_proxy_applies(
-    variables: dict[str, str], url: str, expected: type, monkeypatch: pytest.MonkeyPatch
+def test_direct_unless_a_proxy_applies(
+    variables: dict[str, str], url: str, proxied: bool, monkeypatch: pytest.MonkeyPatch
 ):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    opened = open_transport(url, 10.0)
-    await opened.aclose()
-    assert type(opened) is expected
+    assert http_policy.proxy_before(url) == ("http://PROXY" if proxied else None)
 
 
-def test_an_impossible_proxy_stops_the_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("http_proxy", "gopher://p:1")
-    with pytest.raises(ConfigError, match="the proxy named in the environment"):
-        open_transport("http://example.org", 10.0)
-
-
-UNTRUSTED = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate"
+async def test_a_proxy_with_a_password(monkeypatch: pytest.MonkeyPatch):
+    """It gets the password, the server does not; and what comes through it is bounded too."""
+    monkeypatch.setattr(connection_module, "MAX_BODY_BYTES", 1000)
+    async with serving(always(answer(b"x" * 1001))) as server:
+        address = server.url.removeprefix("http://").removesuffix("/v1")
+        monkeypatch.setenv("http_proxy", f"http://me:pass-word@{address}")
+        asked = OpenAIServer("http://example.org/v1", KEY, allow_http_key=True)
+        async with contextlib.aclosing(asked) as direct:
+            with pytest.raises(TransientError, match="larger than 1,000 bytes"):
+                await post(direct)
+        head = server.heads[0].decode()
+        assert head.startswith("POST http://example.org/v1/chat/completions HTTP/1.1")
+        password = base64.b64encode(b"me:pass-word").decode()
+        assert f"proxy-authorization: basic {password}".lower() in head.lower()
 
 
 @pytest.mark.parametrize(
-    ("failure", "kind"),
+    ("proxy", "words"),
     [
-        (httpx2.ConnectError("refused"), "connect"),
-        (httpx2.ProxyError("503"), "connect"),
-        (httpx2.ReadTimeout(""), "timeout"),
-        (httpx2.ReadError(""), "dropped"),
-        (httpx2.RemoteProtocolError("Bearer x"), "dropped"),
-        (httpx2.DecodingError(""), "body"),
-        (httpx2.UnsupportedProtocol("no"), "stop"),
-        (httpx2.ConnectError(UNTRUSTED), "stop"),
+        ("gopher://me:pass-word@p:1", "the proxy named in the environment"),
+        ("http://me:pass-word@p:port", "the proxy named in the environment"),
+        ("http://me:pass-word@127.0.0.1:1", "cannot be reached: Connection refused"),
     ],
-    ids=repr,
 )
-async def test_the_clients_errors_become_ours(failure: Exception, kind: str):
-    """By kind, and without a word of what was sent."""
-
-    def handle(request: httpx2.Request) -> httpx2.Response:
-        raise failure
-
-    client = open_transport("http://example.org/v1", 10.0, httpx2.MockTransport(handle))
-    with pytest.raises(ConfigError if kind == "stop" else TransientError) as caught:
-        await post(client)
-    await client.aclose()
-    assert getattr(caught.value, "kind", "stop") == kind
-    assert "Bearer" not in str(caught.value)
-    assert ("SSL_CERT_FILE" in str(caught.value)) == (UNTRUSTED in str(failure))
-
-
-async def test_the_client_has_bounds_too(monkeypatch: pytest.MonkeyPatch):
-    """Of size, as for direct connections, and of time as a whole."""
-    monkeypatch.setattr(transport_module, "MAX_BODY_BYTES", 10)
-
-    async def handle(request: httpx2.Request) -> httpx2.Response:
-        if request.url.path == "/large":
-            return httpx2.Response(200, content=b"x" * 11)
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    for path, kind, timeout_s in (("/large", "body", 30), ("/slow", "timeout", 0.05)):
-        client = ClientTransport("http://example.org", timeout_s, httpx2.MockTransport(handle))
-        with pytest.raises(TransientError) as caught:
-            await client.send("POST", path, [])
-        assert caught.value.kind == kind
-        await client.aclose()
+async def test_a_proxys_password_is_never_shown(
+    proxy: str, words: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("https_proxy", proxy)
+    with pytest.raises((ConfigError, TransientError), match=words) as caught:
+        await post(OpenAIServer("https://example.org/v1", KEY))
+    assert "pass-word" not in str(caught.value)
