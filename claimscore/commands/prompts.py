@@ -127,6 +127,9 @@ def _settings_lines(prompt: Prompt) -> Iterator[str]:
 
 
 def _schema_lines(prompt: Prompt) -> list[str]:
+    if prompt.label_words:
+        words = (f"{json.dumps(word)} is {label}" for label, word in prompt.label_words.items())
+        return [f"none: the answer is one word, {', '.join(words)}"]
     if prompt.schema is None:
         return ["none: the answer is one text"]
     return json.dumps(prompt.schema.schema, indent=2, ensure_ascii=False).split("\n")

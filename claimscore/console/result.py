@@ -119,15 +119,6 @@ def _models(call: Mapping[str, Any], truncated: Mapping[str, Mapping[str, Any]])
         stored = (call.get("model_items") or {}).get("stored")
         taken = f", {stored:,} of the different ones from stored results" if stored else ""
         yield "models", f"{call['nli_pairs']:,} pairs and texts{taken}"
-    if served := (call.get("model_items") or {}).get("served"):
-        cached = served["cached_prompt_tokens"]
-        of_cache = f" ({cached:,} from the server's cache)" if cached else ""
-        paid = "" if served["usd"] is None else f", {cost(served)}"
-        yield (
-            "verifier",
-            f"{served['requests']:,} requests, {served['prompt_tokens']:,} prompt{of_cache} and "
-            f"{served['completion_tokens']:,} answer tokens{paid}",
-        )
     of_metrics: dict[str, list[str]] = {}
     for name, cut in truncated.items():  # what several metrics share is said once
         of_metrics.setdefault(_cut(cut), []).append(name)

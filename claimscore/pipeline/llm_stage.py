@@ -21,13 +21,13 @@ from claimscore.config import Granularity
 from claimscore.errors import ParseError
 from claimscore.pipeline.chunks import waves
 from claimscore.pipeline.llm.providers.base import Provider, extra_params
-from claimscore.pipeline.llm.question import Answer, Parse
+from claimscore.pipeline.llm.question import Answer, Parse, ParseWord
 from claimscore.pipeline.plan import PlannedTask
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, UnitAnswer, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.prompts import Prompt, numbered
-from claimscore.prompts.prompt import PromptSettings
+from claimscore.prompts.prompt import PromptSettings, filled
 from claimscore.runs import ChunkFiles
 from claimscore.tables import CLAIM_CHECKS, FAILURES
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
@@ -199,9 +199,10 @@ async def ask_units(
                 outcomes[unit, question.sample] = Answer(*of_all, answer, answers.cached)
         left = (unit for unit in question.units if unit not in usable)
         alone += prompt_requests.alone(question, left, units)
+    parse = prompt_requests.parse_one
     single_outcomes = await engine.answer_all(
         [question.request for question in alone],
-        prompt_requests.parse_one,
+        ParseWord(parse) if prompt_requests.prompt.label_words else parse,
         step=prompt_requests.n_samples,
         max_tokens_limit=prompt_requests.settings.max_tokens_limit,
         provider=prompt_requests.provider,
@@ -290,7 +291,6 @@ class PromptRequests:
         self.asked_again: set[UnitSample] = set()
         schema = prompt.schema
         self._output = OutputSchema(task.name, schema.schema) if schema else None
-        self._extra = extra_params(provider, self.settings.extra)
 
     def questions(self, units: Sequence[Unit]) -> list[PromptRequest]:
         """The requests about the units, in their order; of each as many samples as wanted."""
@@ -326,7 +326,7 @@ class PromptRequests:
                 numbers = ", ".join(map(str, answers))
                 raise ParseError(f"text 1 was asked about, and answered was text {numbers}")
             return answers[1]
-        answer = self.prompt.parse(completion.text)
+        answer = self.prompt.read(completion)
         self.task.check(answer)
         return answer if self.task.refine is None else self.task.refine(completion, answer)
 
@@ -397,7 +397,7 @@ class PromptRequests:
             output=self._output,
             sample_index=sample,
             top_logprobs=self.task.top_logprobs,
-            extra=self._extra,
+            extra=extra_params(self.provider, filled(settings.extra, fields)),
             shared=units[group[0]].more[self.task.shared] if self.task.shared else "",
         )
         return PromptRequest(request, group, sample)

@@ -25,6 +25,7 @@ from claimscore.pipeline.encoders import check_named
 from claimscore.pipeline.llm.providers.base import (
     PROVIDERS,
     Provider,
+    check_logprobs,
     is_local,
     load_provider,
     provider_class,
@@ -180,7 +181,6 @@ def make_plan(
             *(metric.check for metric in metrics),
             *(functools.partial(add, name) for name in names),
             lambda: _refuse_tasks(config, metrics, tasks),
-            lambda: _refuse_caps(config, passes),
         ]
     )
     return Plan(tuple(metrics), tuple(tasks), passes)
@@ -326,19 +326,6 @@ def _refuse_tasks(
         raise ConfigError(f"{where}{exc}") from None
 
 
-def _refuse_caps(config: RunConfig, passes: Iterable[PlannedPass]) -> None:
-    """`ConfigError` where caps are given and a chat server verifies, which is asked beside them."""
-    caps = {"--max-cost": config.llm.max_cost, "--max-requests": config.llm.max_requests}
-    given = [name for name, cap in caps.items() if cap is not None]
-    asks = any(planned.model_pass.role == "verifier" for planned in passes)
-    if given and asks and config.encoders.verifier.startswith("openai:"):
-        raise ConfigError(
-            f"{' and '.join(given)}: --verifier {config.encoders.verifier} is asked without a cap; "
-            'run with --metrics "" --tasks decompose first, which makes the claims under the cap, '
-            f"then the whole command without {' and '.join(given)}"
-        )
-
-
 def _prompt_or_none(config: RunConfig, name: str) -> Prompt | None:
     if name == "decompose" and config.units == "sentences":
         return None
@@ -423,7 +410,10 @@ def prompt_problems(task: Task, prompt: Prompt) -> Iterator[str]:
     for field in offered[: task.n_required]:
         if field not in prompt.fields:
             yield f"the prompt never uses ${field}"
-    if prompt.output != task.output:
+    if prompt.label_words and prompt.label_words.keys() != set(task.labels):
+        labels = " and ".join(task.labels) or "none"
+        yield f"[label_words] must be {labels}, not {' and '.join(prompt.label_words)}"
+    elif prompt.output != task.output and not prompt.label_words:
         shown = json.dumps(task.output), json.dumps(prompt.output)
         yield f"[output] must be {shown[0]}, not {shown[1]}"
     if prompt.takes_several and not task.several:
@@ -449,7 +439,9 @@ def other_models(prompt: Prompt) -> tuple[str, ...]:
 
 
 def check_model(prompt: Prompt, llm: LLMConfig, where: str) -> None:
-    """`ConfigError` where the prompt names a model that the run's provider cannot ask."""
+    """`ConfigError` where the run's provider cannot ask the prompt or the model that it names."""
+    if prompt.label_words and not is_local(llm.family):
+        check_logprobs(llm.family, f"{where}: its [label_words]")
     for model in other_models(prompt):
         if model.partition(":")[0].removesuffix(BATCH) in PROVIDERS:
             raise ConfigError(

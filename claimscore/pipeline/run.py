@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ import polars as pl
 
 from claimscore import __version__
 from claimscore.atomic import os_errors
-from claimscore.config import LLMConfig, RunConfig
+from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import Metric
@@ -24,7 +23,6 @@ from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate import Estimate, estimate_left
-from claimscore.pipeline.llm.budget.pricing import find_price
 from claimscore.pipeline.llm.providers.base import Provider, is_local, load_provider
 from claimscore.pipeline.llm.session import why_not_asked
 from claimscore.pipeline.model_stage import ModelPool, local_models
@@ -488,32 +486,14 @@ NO_LOGPROBS = (
 
 def spent(progress: Progress) -> JSON:
     """The requests, tokens and model work of this call."""
-    served = progress.store.served if progress.store else ()
     return {
         **progress.spent(),
         "nli_pairs": progress.pairs_done,
         "model_items": {
             "computed": progress.store.computed if progress.store else None,
             "stored": progress.store.found if progress.store else None,
-            **({"served": usage_of(served)} if served else {}),
         },
     }
-
-
-def usage_of(served: Sequence[Any]) -> JSON:
-    """Requests and tokens of verifiers that are asked in words, and dollars: null where a price is
-    not known, without a discount for prompt tokens from the server's cache."""
-    prices = [find_price(LLMConfig(one.info.model), one.client.address) for one in served]
-    names = ("requests", "prompt_tokens", "cached_prompt_tokens", "completion_tokens")
-    usd = None
-    if all(price is not None for price in prices):
-        billed = ("requests", "prompt_tokens", "completion_tokens")
-        usd = math.fsum(
-            price.of_many(*map(one.usage.__getitem__, billed))
-            for one, price in zip(served, prices, strict=True)
-            if price is not None
-        )
-    return {**{name: sum(one.usage[name] for one in served) for name in names}, "usd": usd}
 
 
 #: Chunks of records that are written into one file, if their texts are not longer than that.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from claimscore.config import extra_problem, read_toml
 from claimscore.errors import ConfigError, Obstacles
+from claimscore.prompts.label_words import plain_word
 from claimscore.prompts.output import json_schema
 from claimscore.prompts.prompt import NAME, TEXTS_FIELD, Prompt, PromptSettings
 
@@ -42,6 +43,13 @@ def _output(columns: dict[str, Any]) -> dict[str, Any]:
     except ConfigError as exc:
         raise ValueError(str(exc)) from None
     return columns
+
+
+def _label_words(words: dict[str, str]) -> dict[str, str]:
+    plain = [plain_word(word) for word in words.values()]
+    if len(words) < 2 or not all(plain) or len(set(plain)) < len(plain):
+        raise ValueError("must be two labels or more, each with a word that differs beyond case")
+    return words
 
 
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -83,10 +91,12 @@ class _File(_Table):
     name: _Name
     version: _Name
     user: Annotated[str, AfterValidator(_template)]
+    role: Literal["user", "assistant"] = "user"
     system: str = ""
     changes: str = ""
     settings: _AllSettings = _AllSettings()
     output: Annotated[dict[str, Any], AfterValidator(_output)] = {}
+    label_words: Annotated[dict[_Name, str], AfterValidator(_label_words)] = {}
     examples: list[_Example] = []
 
     def prompt(self) -> Prompt:
@@ -97,9 +107,11 @@ class _File(_Table):
             version=self.version,
             system=self.system.strip(),
             user=self.user.removeprefix("\n"),
+            role=self.role,
             settings=PromptSettings(**settings),
             summary_settings=PromptSettings(**settings | limit | for_summary),
             output=self.output,
+            label_words=self.label_words,
             examples=tuple((item.user, item.assistant) for item in self.examples),
             changes=self.changes,
         )
@@ -144,3 +156,5 @@ def _misfits(prompt: Prompt) -> Iterator[str]:
         )
     if several and not prompt.output:
         yield "user: $texts needs [output]: the columns of the answer about each text"
+    if prompt.output and prompt.label_words:
+        yield "label_words: the answer is one word, so there is no [output]"

@@ -8,13 +8,15 @@ import difflib
 import functools
 import hashlib
 import json
+import re
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from claimscore.errors import ConfigError, ParseError
+from claimscore.prompts.label_words import label_probabilities
 from claimscore.prompts.output import AnswerForm, json_schema, of_several
-from claimscore.types import Message, OutputSchema
+from claimscore.types import Completion, Message, OutputSchema
 
 #: What a prompt and a version may be called: they stand in tables, signatures and paths.
 NAME = r"\w[\w.+-]*"
@@ -34,7 +36,8 @@ class PromptSettings:
     again, up to `max_tokens_limit` (None: four times `max_tokens`).
     `samples` answers are asked for, each a request of its own. `texts_per_request` sentences or
     claims of one text are asked about at once. `model` takes the place of the run's model, at the
-    same server. `extra` are JSON values by name that the server gets as they stand.
+    same server. `extra` are JSON values by name that the server gets as they stand, but for texts
+    that are a placeholder and nothing else (`$column`), which are filled in.
     """
 
     temperature: float = 0.0
@@ -47,28 +50,37 @@ class PromptSettings:
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+#: A text of `extra` that is filled in.
+_PLACEHOLDER = re.compile(r"\$(?:([a-z_]\w*)|\{([a-z_]\w*)\})", re.ASCII | re.IGNORECASE)
+
 #: Settings that came later: where they say nothing, digests are those from before.
 _LATER: Mapping[str, Any] = {
     **{"samples": 1, "texts_per_request": 1, "model": "", "max_tokens_limit": None},
     "extra": {},
 }
+#: Parts of a prompt that came later, likewise.
+_LATER_PARTS: Mapping[str, Any] = {"role": "user", "label_words": {}}
 
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
     """One version of one prompt.
 
-    `user` is a `string.Template` (`$column`), because prompts are full of JSON braces.
+    `user` is a `string.Template` (`$column`), because prompts are full of JSON braces; it is the
+    last message, of the `role`. An answer has the columns of `output`, or those of `label_words`,
+    each with the probability of its word, or is a text.
     `digest` is made of all that is sent, so a forgotten version number cannot hide a change.
     """
 
     name: str
     version: str
     user: str
+    role: Literal["user", "assistant"] = "user"
     system: str = ""
     settings: PromptSettings = PromptSettings()
     summary_settings: PromptSettings = PromptSettings()
     output: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    label_words: Mapping[str, str] = dataclasses.field(default_factory=dict)
     examples: tuple[tuple[str, str], ...] = ()
     changes: str = ""
 
@@ -78,17 +90,22 @@ class Prompt:
         content = dataclasses.asdict(self)
         for key in ("name", "version", "changes"):
             del content[key]
-        for settings in (content["settings"], content["summary_settings"]):
-            for key, nothing in _LATER.items():
-                if settings[key] == nothing:
-                    del settings[key]
+        for part, later in (
+            (content, _LATER_PARTS),
+            (content["settings"], _LATER),
+            (content["summary_settings"], _LATER),
+        ):
+            for key, nothing in later.items():
+                if part[key] == nothing:
+                    del part[key]
         canonical = json.dumps(content, sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     @functools.cached_property
     def fields(self) -> frozenset[str]:
         """The names of the placeholders."""
-        return frozenset(string.Template(self.user).get_identifiers())
+        extras = self.settings.extra, self.summary_settings.extra
+        return frozenset((*string.Template(self.user).get_identifiers(), *placeholders(extras)))
 
     @property
     def takes_several(self) -> bool:
@@ -98,7 +115,7 @@ class Prompt:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of an answer, about each text where there are several."""
-        return tuple(self.output) or (ANSWER_COLUMN,)
+        return tuple(self.output or self.label_words) or (ANSWER_COLUMN,)
 
     @property
     def schema(self) -> OutputSchema | None:
@@ -130,11 +147,17 @@ class Prompt:
         turns = [Message("system", self.system)] if self.system else []
         for user, assistant in self.examples:
             turns += [Message("user", user), Message("assistant", assistant)]
-        turns.append(Message("user", string.Template(self.user).substitute(fields)))
+        turns.append(Message(self.role, string.Template(self.user).substitute(fields)))
         return tuple(turns)
 
-    def parse(self, text: str) -> dict[str, Any]:
+    def read(self, completion: Completion) -> dict[str, Any]:
         """The columns of an answer; `ParseError` where it is not what was asked for."""
+        if self.label_words:
+            return dict(label_probabilities(self.label_words, completion))
+        return self.parse(completion.text)
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """The columns of an answer's text; raises as `read`, which reads label words too."""
         if self.output:
             return self._form.parse(text)
         answer = text.strip()
@@ -166,3 +189,29 @@ class Prompt:
 def numbered(texts: Sequence[str]) -> str:
     """The texts as they stand for `$texts`: one a line, `1. ...`; line breaks become spaces."""
     return "\n".join(f"{n}. {' '.join(text.split())}" for n, text in enumerate(texts, start=1))
+
+
+def filled(value: Any, fields: Mapping[str, str]) -> Any:
+    """The JSON value with each text in it that is a placeholder and nothing else filled in."""
+    if isinstance(value, Mapping):
+        return {name: filled(item, fields) for name, item in value.items()}
+    if isinstance(value, list):
+        return [filled(item, fields) for item in value]
+    name = _placeholder(value)
+    return fields[name] if name else value
+
+
+def placeholders(value: Any) -> Iterator[str]:
+    """The names of the placeholders that `filled` fills in."""
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from placeholders(item)
+    elif name := _placeholder(value):
+        yield name
+
+
+def _placeholder(value: Any) -> str:
+    match = _PLACEHOLDER.fullmatch(value) if isinstance(value, str) else None
+    return (match[1] or match[2]) if match else ""

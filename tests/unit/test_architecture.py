@@ -240,11 +240,8 @@ def test_foreign_packages_have_one_home() -> None:
 #: Modules that still name vendors.
 NAMES_VENDORS = {
     "pipeline.encoders.served",
-    "pipeline.encoders.served.chat",
     "pipeline.encoders.served.servers",
-    "pipeline.estimate.stage",
     "pipeline.llm.batch_jobs.provider",
-    "pipeline.plan",
 }
 _VENDOR = re.compile(rf"({'|'.join(PROVIDERS)}|azure|anthropic)(-batch)?(:.*)?")
 

@@ -27,10 +27,6 @@ LABEL_NAMES = {
     "contradictory": "contradiction",
 }
 
-#: The tokens of document and claim that a verifier of a chat server is taken to read at once, where
-#: the server does not say.
-CHAT_LIMIT = 1648
-
 #: Hears how many items of a call are done.
 OnBatch = Callable[[int], None]
 

@@ -84,8 +84,6 @@ class StoreStats:
 
     found: int = 0
     computed: int = 0
-    #: Models that are asked in words: their ``usage`` counts requests and tokens.
-    served: list[Any] = dataclasses.field(default_factory=list)
 
     def add(self, found: int, computed: int) -> None:
         """Count a call's; several threads may."""
@@ -110,8 +108,6 @@ class ModelStore:
         depend on besides `info`, and its ``truncates`` which items it cuts.
         """
         facts = getattr(model, "facts", None)
-        if hasattr(model, "usage"):
-            self.stats.served.append(model)
         if facts is not None and hasattr(model, "classify"):
             return StoredClassifier(model, self._folder("nli", model, facts), self.stats)
         if facts is not None and hasattr(model, "embed"):

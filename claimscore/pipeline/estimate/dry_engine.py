@@ -224,7 +224,7 @@ class DryEngine:
         elif known:
             expected = n * mean
         else:
-            return Spread(n, most * _UNKNOWN_SHARE, most)
+            return Spread(n, max(n, most * _UNKNOWN_SHARE), most)
         spread = Spread.around(expected, _KNOWN if known >= KNOWN_FROM else _ANSWER)
         return Spread(*(min(figure, most) for figure in spread))
 

@@ -262,7 +262,7 @@ class _DryStage:
             return tables[table] if table in tables else TABLES[table].empty()
 
         for planned in left.passes if self._passes else ():
-            given = planned.model_pass, planned.need, records, read, self._kind(planned)
+            given = planned.model_pass, planned.need, records, read
             self._items[planned.step] += count_items(*given)
 
     def _there(self, chunk: int, table: Table) -> pl.DataFrame:
@@ -291,12 +291,6 @@ class _DryStage:
         self._n_guessed[task.name] += len(not_sent)
         outcomes |= {place: _stand_in(task, units[place[0]]) for place in not_sent}
         return task_result(prompt_requests, units, outcomes).rows
-
-    def _kind(self, planned: PlannedPass) -> str:
-        """The kind of a verifier: that of one behind a chat server is known before it is asked."""
-        role = planned.model_pass.role
-        is_chat = role == "verifier" and self._config.encoders.verifier.startswith("openai:")
-        return "binary" if is_chat else "nli"
 
     def estimate(self) -> Estimate:
         """The counts, for all of the records."""

@@ -23,6 +23,20 @@ Parse = Callable[[Completion], T]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ParseWord(Generic[T]):
+    """A `Parse` of answers that are one word, read from its log-probabilities.
+
+    So one that is cut off after the word has all that was asked for, and another sample of one
+    that says no such word would fare no better.
+    """
+
+    parse: Parse[T]
+
+    def __call__(self, completion: Completion) -> T:
+        return self.parse(completion)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Invalid:
     """Why an answer cannot be used.
 
@@ -41,16 +55,18 @@ class Invalid:
 def validate(completion: Completion, parse: Parse[T]) -> T | Invalid:
     """The value of an answer, or why it has none.
 
-    Cut-off, declined and empty answers are not shown to `parse`. Raises only what `parse` raises
-    besides `ParseError`.
+    Cut-off, declined and empty answers are not shown to `parse`, but cut-off ones to a `ParseWord`.
+    Raises only what `parse` raises besides `ParseError`.
     """
-    text = completion.text
-    if completion.finish_reason in _NO_ANSWER or not text or text.isspace():
+    text, reason = completion.text, completion.finish_reason
+    is_word = isinstance(parse, ParseWord)
+    is_whole = reason not in _NO_ANSWER and bool(text.strip())
+    if not is_whole and not (is_word and reason == "length"):
         return _invalid(completion)
     try:
         return parse(completion)
     except ParseError as exc:
-        return Invalid("parse", str(exc), text)
+        return Invalid("parse", str(exc), text, is_final=is_word)
 
 
 def _invalid(completion: Completion) -> Invalid:

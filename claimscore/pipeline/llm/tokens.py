@@ -35,9 +35,7 @@ def most_tokens(request: Request) -> tuple[int, int]:
         prompt += utf8_bytes(content) + _MESSAGE_OVERHEAD_TOKENS
     if request.output is not None:
         prompt += utf8_bytes(request.output.name) + utf8_bytes(json.dumps(request.output.schema))
-    if request.extra:
-        prompt += utf8_bytes(json.dumps(dict(request.extra)))
-    return prompt, request.max_tokens
+    return prompt + _extra_bytes(request), request.max_tokens
 
 
 class TokenMeans:
@@ -98,8 +96,13 @@ class TokenEstimate:
 
 
 def prompt_bytes(request: Request) -> int:
-    """Bytes of UTF-8 of all messages."""
-    return sum(utf8_bytes(content) for _, content in request.messages)
+    """Bytes of UTF-8 of all messages, and of parameters of one's own, which may hold texts."""
+    return sum(utf8_bytes(content) for _, content in request.messages) + _extra_bytes(request)
+
+
+def _extra_bytes(request: Request) -> int:
+    extra = dict(request.extra)
+    return utf8_bytes(json.dumps(extra, ensure_ascii=False)) if extra else 0
 
 
 def _name(request: Request) -> str:

@@ -22,6 +22,7 @@ from claimscore.pipeline.estimate import Estimate, estimate_requests
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
+from claimscore.pipeline.llm.question import ParseWord
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.map.input_table import find_source, scratch_source
 from claimscore.pipeline.map.map_files import NO_FAILURES, FinishedMap, MapFiles
@@ -247,7 +248,7 @@ class _ChunkAsker:
 
         answered = await self._engine.answer_all(
             chunk.asked.requests,
-            parse,
+            ParseWord(parse) if self._prompt.prompt.label_words else parse,
             max_tokens_limit=self._prompt.prompt.settings.max_tokens_limit,
         )
         outcomes: dict[int, RowOutcome] = {**chunk.asked.failures}
@@ -301,7 +302,7 @@ def estimate_map(
                 for frame in frames
                 for request in table_prompt.requests(frame, provider).requests
             ),
-            table_prompt.parse,
+            ParseWord(table_prompt.parse) if prompt.label_words else table_prompt.parse,
             name=prompt.name,
             llm=config.llm,
             provider=provider,

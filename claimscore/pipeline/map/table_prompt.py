@@ -13,13 +13,16 @@ import polars as pl
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.llm.providers.base import (
     Provider,
+    check_logprobs,
     extra_params,
     is_local,
     provider_class,
 )
 from claimscore.pipeline.llm.question import Answer
 from claimscore.prompts import Prompt
+from claimscore.prompts.label_words import TOP_LOGPROBS
 from claimscore.prompts.output import scalar_of
+from claimscore.prompts.prompt import filled, placeholders
 from claimscore.tables import FAILURES
 from claimscore.types import Completion, Failure, Message, Request, SimilarRequests
 
@@ -70,6 +73,7 @@ class TablePrompt:
         _check_prompt(prompt, columns, where)
         self.prompt = prompt
         answers = {name: _dtype(kind) for name, kind in prompt.output.items()}
+        answers |= dict.fromkeys(prompt.label_words, pl.Float64())
         self.schema: dict[str, pl.DataType] = {
             **(answers or dict.fromkeys(prompt.columns, pl.String())),
             KEY_COLUMN: pl.String(),
@@ -103,18 +107,27 @@ class TablePrompt:
             provider=provider.family,
             namespace=provider.namespace,
             model=provider.model,
-            messages=(*self._before, Message("user", "")),
+            messages=(*self._before, Message(self.prompt.role, "")),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
             top_p=settings.top_p,
             output=self._output,
+            top_logprobs=TOP_LOGPROBS if self.prompt.label_words else 0,
             extra=extra_params(provider, settings.extra),
         )
-        return RowRequests(rows, SimilarRequests(template, contents), failures)
+        requests: Sequence[Request] = SimilarRequests(template, contents)
+        if any(placeholders(settings.extra)):
+            of_rows = zip(*texts.values(), strict=True)
+            extras = (filled(settings.extra, dict(zip(texts, row, strict=True))) for row in of_rows)
+            requests = [
+                dataclasses.replace(request, extra=extra_params(provider, extra))
+                for request, extra in zip(requests, extras, strict=True)
+            ]
+        return RowRequests(rows, requests, failures)
 
     def parse(self, completion: Completion) -> dict[str, Any]:
         """The values of an answer by column; `ParseError` where a column could not hold one."""
-        answer = self.prompt.parse(completion.text)
+        answer = self.prompt.read(completion)
         if self._checks_integers and any(not -_I64 <= n < _I64 for n in _integers(answer)):
             raise ParseError("an integer has more than 64 bits")
         return answer
@@ -138,7 +151,9 @@ class TablePrompt:
 
 
 def check_tasks(prompt: Prompt, provider: Provider) -> None:
-    """`ConfigError` where a model on this machine is given the prompt of a task it cannot do."""
+    """`ConfigError` where the provider cannot do what the prompt asks for."""
+    if prompt.label_words:
+        check_logprobs(provider.family, f"the prompt {prompt.name}: its [label_words]")
     if not is_local(provider.family):
         return
     from claimscore.pipeline.tasks import TASKS

@@ -144,9 +144,8 @@ def judged_pairs(given: PassInput, grids: Sequence[PairGrid]) -> Iterator[Judged
     sizes = widths * np.array([len(grid.premises) for grid in grids], dtype=np.int64)
     ends, total = np.cumsum(sizes), int(sizes.sum())
     on_batch = given.listen(total)
-    most = min(PAIRS_AT_ONCE, getattr(classifier, "pairs_at_once", PAIRS_AT_ONCE))
-    for start in range(0, max(total, 1), most):
-        stop = min(start + most, total)
+    for start in range(0, max(total, 1), PAIRS_AT_ONCE):
+        stop = min(start + PAIRS_AT_ONCE, total)
         pairs = list(_pairs(grids, ends, start, stop))
         at = np.arange(start, stop)
         owners = np.searchsorted(ends, at, side="right")

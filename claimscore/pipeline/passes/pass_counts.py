@@ -12,7 +12,6 @@ import polars as pl
 
 from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.passes.model_pass import ModelPass, PassInput
-from claimscore.pipeline.passes.pair_nli import PAIRS_AT_ONCE
 
 
 class _Counted(Exception):
@@ -28,10 +27,7 @@ class _NoModel:
 
     limit = threshold = text_lengths = None
     told_of_parts = True
-    pairs_at_once = PAIRS_AT_ONCE
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    kind = "nli"
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         return self._ask
@@ -46,15 +42,13 @@ def count_items(
     need: PassRequirement,
     records: pl.DataFrame,
     read: Callable[[str], pl.DataFrame],
-    kind: str = "nli",
 ) -> int:
-    """The items (`ModelPass.unit`) of a pass on a chunk, whose tasks are done; `kind` is that of
-    its model (`Verifier`), as far as it is known."""
+    """The items (`ModelPass.unit`) of a pass on a chunk, whose tasks are done."""
 
     def listen(n: int) -> NoReturn:
         raise _Counted(n)
 
-    given = PassInput(_NoModel(kind), need, records, read, frozenset(), listen)
+    given = PassInput(_NoModel(), need, records, read, frozenset(), listen)
     try:
         model_pass.compute(given)
     except _Counted as counted:

@@ -120,6 +120,8 @@ class Task:
     `samples`: several answers may be asked for; the rows have a column `sample`. `guess` is what
     an estimate takes for an answer that is not known yet, and `guessed` says so in words.
 
+    `labels`: in the place of `output` a prompt may have these label words.
+
     `objection`, where there is one, says what is wrong with a checked answer about a unit, "" for
     nothing; the model is told so and asked once more. `shared` is the long field at the head of
     the prompt that the questions about several units have in common.
@@ -148,6 +150,7 @@ class Task:
     guessed: str = ""
     objection: Callable[[Unit, Mapping[str, Any]], str] | None = None
     shared: str = ""
+    labels: tuple[str, ...] = ()
 
 
 def side_texts(records: pl.DataFrame, sides: Sequence[str]) -> list[SideText]:

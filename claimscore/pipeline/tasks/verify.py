@@ -1,21 +1,31 @@
 """Verdicts: whether a text supports a claim, and the passage of the text that says so.
 
 The verdict comes before the evidence, so its log-probabilities are those of the decision: after a
-quotation the verdict would be settled. The questions about one window of a text follow one another,
-with the window at the head of the prompt.
+quotation the verdict would be settled. A prompt with label words has no evidence, and the verdicts
+of a verifier with two labels. The questions about one window of a text follow one another, with the
+window at the head of the prompt.
 """
 
 from __future__ import annotations
 
 import bisect
 import functools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from claimscore.config import LLM_VERIFIER
-from claimscore.metrics.support import CONTRADICTED, MODEL, SUPPORTED, UNMENTIONED, VERDICTS
+from claimscore.metrics.support import (
+    CONTRADICTED,
+    MODEL,
+    SUPPORTED,
+    THRESHOLD,
+    UNMENTIONED,
+    VERDICTS,
+    verdicts,
+)
 from claimscore.pipeline.tasks.base import (
     ExampleAnswers,
     Task,
@@ -142,13 +152,20 @@ def find_quotation(quotation: str, text: str) -> tuple[int, int] | None:
 
 
 def _objection(unit: Unit, answer: Mapping[str, Any]) -> str:
-    needs_evidence = answer["verdict"] != UNMENTIONED
-    span = find_quotation(answer["evidence"], unit.more["source"])
+    needs_evidence = answer["verdict"] != UNMENTIONED and answer["evidence"] is not None
+    span = find_quotation(answer["evidence"] or "", unit.more["source"])
     return _OBJECTION if needs_evidence and span is None else ""
 
 
 def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer with the probability of each verdict: 1 and 0 where the server gave none."""
+    """The answer with the probability of each verdict: 1 and 0 where the server gave none.
+
+    Label words have neither evidence nor a probability of contradiction.
+    """
+    if "verdict" not in answer:
+        (verdict,) = verdicts([answer[SUPPORTED]], [math.nan], THRESHOLD)
+        probabilities = {SUPPORTED: answer[SUPPORTED], CONTRADICTED: None}
+        return {"verdict": verdict, "evidence": None, "probabilities": probabilities}
     verdict, logprobs = answer["verdict"], completion.logprobs or ()
     probabilities = value_probabilities("verdict", VERDICTS, verdict, logprobs) or {}
     total = sum(probabilities.values())
@@ -160,7 +177,7 @@ def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     verdict, probabilities = answer["verdict"], answer["probabilities"]
     position, text_index, sentence = unit.place
     window, evidence = unit.more["source"], None
-    span = find_quotation(answer["evidence"], window) if verdict != UNMENTIONED else None
+    span = find_quotation(answer["evidence"] or "", window) if verdict != UNMENTIONED else None
     if span is not None:
         evidence = window[slice(*span)]
         sentence += max(0, bisect.bisect(_sentence_starts(window), span[0]) - 1)
@@ -250,4 +267,5 @@ VERIFY = Task(
     refine=_refine,
     objection=_objection,
     shared="source",
+    labels=(SUPPORTED, UNMENTIONED),
 )

@@ -11,6 +11,9 @@ import polars as pl
 import pytest
 
 from claimscore.errors import RejectedError
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider
+from claimscore.prompts import load_prompt
+from claimscore.prompts.files import PACKAGE
 from claimscore.types import Completion, TokenLogprob, Usage
 from tests.fake_server import Body, FakeServer
 from tests.support.command_line import Command
@@ -111,6 +114,114 @@ def test_a_language_model_verifies_claims(tmp_path: Path, cli: Command) -> None:
     assert "2 asked again for evidence, 1 with a verdict without evidence" in said
     assert "320 prompt tokens (32%) were in the server's own cache" in said
     assert summary["spent"]["cached_prompt_tokens"] == 320
+
+
+async def one_word(body: Body) -> Completion:
+    """Yes for .7 and for .1 of lower case; Granite Guardian's No where its template has it; what
+    is odd is answered Maybe. One token is cut off at one token."""
+    text, reason = str(body), "length" if body["max_tokens"] == 1 else "stop"
+    words = {"Yes": 0.7, "yes": 0.1, "No": 0.15}
+    places = ["Yes"]
+    if "odd" in text:
+        places = ["Maybe"]
+    elif "documents" in body:
+        words, places = {"yes": 0.2, " no": 0.5, "no": 0.1}, ["<score>", " no", "</score>"]
+    top = tuple((word, math.log(p)) for word, p in words.items())
+    tokens = tuple(
+        TokenLogprob(t, dict(top).get(t, 0.0), top if t in words else ()) for t in places
+    )
+    return Completion("".join(places), "m", reason, Usage(9, 1), logprobs=tokens)
+
+
+@pytest.mark.parametrize(
+    ("version", "probability", "asked"),
+    [
+        (
+            "minicheck",
+            0.8,
+            {
+                "messages": [
+                    {"role": "system", "content": load_prompt("verify", "minicheck").system},
+                    {"role": "user", "content": f"Document: {SOURCE}\nClaim: {CLEAN}"},
+                ],
+                "max_tokens": 1,
+            },
+        ),
+        (
+            "granite-guardian",
+            0.6,
+            {
+                "messages": [{"role": "assistant", "content": CLEAN}],
+                "documents": [{"doc_id": "0", "text": SOURCE}],
+                "chat_template_kwargs": {"guardian_config": {"criteria_id": "groundedness"}},
+                "max_tokens": 12,
+            },
+        ),
+    ],
+)
+def test_a_verifier_of_one_word_is_a_prompt(
+    tmp_path: Path, cli: Command, version: str, probability: float, asked: dict[str, Any]
+) -> None:
+    """Asked as its authors do; the probability is that of the supporting word."""
+    with FakeServer(answer=one_word) as server:
+        call = call_of(tmp_path, server, "--prompt", f"verify={version}", "--max-requests", "4")
+        counted = cli("estimate", *call[1:2], *call[4:], "--json").json()["tasks"][0]
+        signature = cli(*call, "--json").json()["metrics"]["faithfulness"]["signature"]
+        (body,) = [b for b in server.bodies if b["messages"][-1]["content"].endswith(CLEAN)]
+    assert (counted["task"], counted["requests"]) == ("verify", 4)
+    assert counted["completion_tokens"] >= 4
+    everywhere = {"temperature": 0, "logprobs": True, "top_logprobs": 5}
+    assert {name: body[name] for name in (*asked, *everywhere)} == asked | everywhere
+    assert f"|verifier:verify={version}@" in signature
+    rows = support(tmp_path / "run")
+    assert rows["probability"].to_list() == pytest.approx([probability] * 4)
+    assert rows.select("verdict", "verifier", "truncated").unique().row(0) == (
+        *("supported", "llm", False),
+    )
+    assert rows.select("contradiction", "evidence", "evidence_index").null_count().row(0) == (
+        *(4, 4, 4),
+    )
+
+
+@pytest.mark.parametrize(("logprobs", "n_failed"), [("given", 6), ("ignored", 60)])
+def test_an_odd_verdict_costs_no_other_one(
+    tmp_path: Path, cli: Command, logprobs: str, n_failed: int
+) -> None:
+    """It is a failure, asked for once; so is one without log-probabilities."""
+    with FakeServer(answer=one_word, logprobs=logprobs) as server:
+        call = call_of(tmp_path, server, "--prompt", "verify=minicheck", "--json")
+        records = [
+            {"id": str(n), "summary": f"It is {'odd' if n % 10 == 0 else n}.", "source": f"{n}."}
+            for n in range(60)
+        ]
+        (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+        summary = cli(*call).json()
+        assert len(server.bodies) == 60
+        cli(*call)
+        assert len(server.bodies) == 60
+    assert summary["records"]["failed"] == n_failed
+    (failure,) = summary["failures"]
+    assert (failure["stage"], failure["kind"], failure["count"]) == ("verify", "parse", n_failed)
+    reason = {"given": "none of Yes, No: 'Maybe'", "ignored": "gave no log-probabilities"}
+    assert reason[logprobs] in failure["example"]
+
+
+def test_a_provider_without_log_probabilities_is_refused(
+    tmp_path: Path, cli: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OpenAIProvider, "has_logprobs", False)
+    prompt = PACKAGE / "verify" / "minicheck.toml"
+    table, llm = files(tmp_path), ("--llm", "openai:m")
+    (tmp_path / "table.csv").write_text("source,text\nIt rained.,Rain.\n", encoding="utf-8")
+    verifier = ("--verifier", "llm", "--prompt", "verify=minicheck", "-m", "faithfulness")
+    for call in (
+        ("run", table, "--out", tmp_path / "run", *verifier),
+        ("map", tmp_path / "table.csv", "--out", tmp_path / "a.parquet", "--prompt", prompt),
+    ):
+        refused = cli(*call, *llm, "--quiet")
+        assert refused.status == 2
+        assert "[label_words] are read from log-probabilities, which openai does not" in refused.err
+        assert len(refused.err.strip().splitlines()) == 1
 
 
 def test_the_report_shows_the_evidence_and_what_was_asked(tmp_path: Path, cli: Command) -> None:

@@ -1,8 +1,8 @@
 """Models behind an HTTP server: another value of the same options, asked over the same protocols.
 
 ``tei:http://host:8080`` is a text-embeddings-inference server (NLI or embeddings), and
-``openai:MODEL@https://host/v1`` a server of the protocols of OpenAI, of embeddings or, for a
-verifier, of chat. Importing this, and using what it loads, needs no torch.
+``openai:MODEL@https://host/v1`` one of embeddings by OpenAI's protocol. Importing this, and using
+what it loads, needs no torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from claimscore.pipeline.encoders.served.client import ServerClient
 
 #: The beginnings of a served model's name, and the roles that such a server can have.
-KINDS = {"tei": ("nli", "verifier", "embedder"), "openai": ("embedder", "verifier")}
+KINDS = {"tei": ("nli", "verifier", "embedder"), "openai": ("embedder",)}
 
 
 class ServedModel(NamedTuple):
@@ -58,10 +58,6 @@ def load(role: str, config: EncoderConfig) -> Model:
 
     served = parse(getattr(config, role), role)
     client = connect(served, role, config)
-    if served.kind == "openai" and role == "verifier":
-        from claimscore.pipeline.encoders.served.chat import load_chat
-
-        return load_chat(client, served.model)
     if served.kind == "openai":
         return load_openai(client, served.model)
     return load_tei(client, role)
@@ -111,8 +107,6 @@ def check_served(spec: str, config: EncoderConfig, role: str | None = None) -> S
 
     Without a ``role``, a classifier is an NLI model and all else a sentence encoder.
     """
-    from claimscore.pipeline.encoders.served.chat import PROBE as CHAT_PROBE
-    from claimscore.pipeline.encoders.served.chat import ChatVerifier
     from claimscore.pipeline.encoders.served.servers import PROBE, TeiClassifier, TeiEmbedder
 
     if role not in (None, "nli", "verifier", "embedder"):
@@ -139,9 +133,6 @@ def check_served(spec: str, config: EncoderConfig, role: str | None = None) -> S
         named_probe = zip(NLI_LABELS, model.probe, strict=True)
         told["probe"] = {name: round(float(p), 4) for name, p in named_probe}
     texts = PROBE[:1] if role == "embedder" else PROBE
-    if isinstance(model, ChatVerifier):
-        texts = CHAT_PROBE
-        told |= {"probe": {"supported": round(model.probe, 4)}, "token_limit": model.limit}
     return ServedCheck(
         model=model.info.model,
         revision=model.info.revision,

@@ -159,6 +159,12 @@ def is_local(family: str) -> bool:
     return family in PROVIDERS and provider_class(family).is_local
 
 
+def check_logprobs(family: str, what: str) -> None:
+    """`ConfigError` where a family tells no log-probabilities, from which `what` is read."""
+    if family in PROVIDERS and not provider_class(family).has_logprobs:
+        raise ConfigError(f"{what} are read from log-probabilities, which {family} does not give")
+
+
 def provider_class(family: str) -> type[Vendor]:
     """What a vendor can; `ConfigError` for a family that there is not."""
     if family not in PROVIDERS:

@@ -7,6 +7,7 @@ import datetime
 import decimal
 import io
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 import claimscore
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
-from claimscore.types import Completion, Request
+from claimscore.types import Completion, Request, TokenLogprob
 from tests.fake_server import FakeServer
 from tests.support.command_line import Command
 from tests.support.engine_doubles import FakeProvider, completion
@@ -102,6 +103,26 @@ class TestOneTable:
         assert made["stars"].to_list() == [2, None]
         assert "stars: Input should be 1 or 2" in made["error"][1]
         assert (asked.count("Say b"), asked.count("Say c")) == (2, 3)
+
+    def test_label_words_make_a_column_a_label(self, tmp_path: Path) -> None:
+        """Of the prompt of a verifier too, whose source is a parameter of the server's."""
+        asked: list[Request] = []
+
+        async def answer(request: Request) -> Completion:
+            asked.append(request)
+            logprobs = (TokenLogprob("No", math.log(0.6), (("no", math.log(0.2)),)),)
+            return Completion("No", "m", "length", logprobs=logprobs)
+
+        guardian = ROOT / "claimscore" / "prompts" / "verify" / "granite-guardian.toml"
+        table = pl.DataFrame({"text": ["Rain.", "Sun."], "source": ["It rained.", "Dry."]})
+        result = run_map(tmp_path, table, prompt=guardian, provider=FakeProvider(answer))
+        made = result.frame().select("supported", "unmentioned", "error").collect()
+        assert made["supported"].to_list() == pytest.approx([0.8, 0.8])
+        assert made["unmentioned"].to_list() == [0, 0]
+        assert made["error"].null_count() == 2
+        documents = [request.extra["documents"] for request in asked]
+        assert sorted(document["text"] for (document,) in documents) == ["Dry.", "It rained."]
+        assert {(r.messages[0].role, r.top_logprobs) for r in asked} == {("assistant", 5)}
 
     def test_nested_output(self, tmp_path: Path) -> None:
         output = '[output]\nwords = ["string"]\nn = "integer"\nx = {a = "boolean"}\n'
