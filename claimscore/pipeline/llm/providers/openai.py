@@ -20,6 +20,7 @@ import orjson
 from claimscore.addresses import server_address
 from claimscore.config import LLMConfig, api_base_url, api_key, header_values
 from claimscore.errors import (
+    AskAgain,
     AuthenticationError,
     ClaimscoreError,
     QuotaError,
@@ -162,8 +163,7 @@ class OpenAIServer:
 class OpenAIProvider(Vendor):
     """`openai:MODEL` at `base_url`. The key and `headers` are sent there and nowhere else.
 
-    `params` go into every request, before those of its prompt. `dialect` may be set to what was
-    learnt of this server and model before.
+    `params` go into every request, before those of its prompt.
     """
 
     family = "openai"
@@ -200,7 +200,7 @@ class OpenAIProvider(Vendor):
         )
         self.base_url = self.server.base_url
         self.namespace = namespace or self.base_url
-        self._dialects = {model: Dialect()}
+        self._dialects: dict[str, Dialect] = {}
         asks_openai = transport is None and self.base_url == DEFAULT_BASE_URL
         self._lacks_key = asks_openai and not self.server.may_be_known
 
@@ -231,44 +231,29 @@ class OpenAIProvider(Vendor):
             )
 
     async def complete(self, request: Request) -> Completion:
-        """Ask in the server's dialect; where the server refuses that, learn and ask again.
+        """Ask in the server's dialect, once.
 
-        Tasks that ask at the same time meet such a refusal once each, later ones never. Raises
-        only `claimscore.errors`.
+        Raises only `claimscore.errors`; `AskAgain` where a refusal has taught another dialect.
         """
         self.check_key()
-        server = self.server
-        while True:
-            dialect = self._dialects.get(request.model) or Dialect()
-            body = encode_json(chat_body(request, dialect))
-            reply = await server.send("/chat/completions", body)
-            if 200 <= reply.status < 300:
-                answer = decode_json(reply.body)
-                if isinstance(answer, dict) and answer.get("error") and not answer.get("choices"):
-                    raise self._late_error(reply, answer["error"])
-                return server.completion(answer, request, rate_limits(reply.headers))
-            refusal = server.refusal(*reply)
-            learnt = learn_dialect(refusal, dialect)
-            if learnt is None:
-                raise server.error(refusal, request.model)
-            if self._dialects.get(request.model, dialect) == dialect:
-                self._learn(request.model, learnt)  # else another task has learnt it meanwhile
+        server, dialect = self.server, self._dialects.get(request.model, Dialect())
+        reply = await server.send("/chat/completions", encode_json(chat_body(request, dialect)))
+        if 200 <= reply.status < 300:
+            answer = decode_json(reply.body)
+            if isinstance(answer, dict) and answer.get("error") and not answer.get("choices"):
+                raise self._late_error(reply, answer["error"])
+            return server.completion(answer, request, rate_limits(reply.headers))
+        refusal = server.refusal(*reply)
+        learnt = learn_dialect(refusal, dialect)
+        if learnt is None:
+            raise server.error(refusal, request.model)
+        if self._dialects.get(request.model, dialect) == dialect:
+            self._dialects[request.model] = learnt  # else another task has learnt it meanwhile
+        raise AskAgain(f"{self.base_url}: {refusal.message}", limits=refusal.limits)
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
         await self.server.aclose()
-
-    @property
-    def dialect(self) -> Dialect:
-        """How the provider's own model is asked; others that requests name have theirs."""
-        return self._dialects[self.model]
-
-    @dialect.setter
-    def dialect(self, dialect: Dialect) -> None:
-        self._dialects[self.model] = dialect
-
-    def _learn(self, model: str, dialect: Dialect) -> None:
-        self._dialects[model] = dialect
 
     def _late_error(self, reply: Reply, error: object) -> ClaimscoreError:
         """An error in an answer with status 200: OpenRouter sends that before it has one.

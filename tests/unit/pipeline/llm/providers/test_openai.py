@@ -12,6 +12,7 @@ import pytest
 
 from claimscore.config import LLMConfig
 from claimscore.errors import (
+    AskAgain,
     ClaimscoreError,
     ConfigError,
     QuotaError,
@@ -20,7 +21,7 @@ from claimscore.errors import (
     TransientError,
 )
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.providers.openai import Dialect, OpenAIProvider
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 
 pytestmark = pytest.mark.anyio
@@ -110,6 +111,8 @@ async def test_another_model_is_asked_in_its_own_way():
     )
     server = Server(unwanted, reply("{}"))
     provider = server.provider()
+    with pytest.raises(AskAgain):
+        await provider.complete(dataclasses.replace(REQUEST, model="thinker"))
     await provider.complete(dataclasses.replace(REQUEST, model="thinker"))
     await provider.complete(REQUEST)
     assert [(body["model"], "temperature" in body) for body in server.bodies] == [
@@ -117,21 +120,22 @@ async def test_another_model_is_asked_in_its_own_way():
         ("thinker", False),
         ("m", True),
     ]
-    assert provider.dialect == Dialect()
 
 
 @pytest.mark.parametrize("status", [400, 422])
 async def test_json_modes_fall_back_and_are_remembered(status: int):
-    """json_schema, then json_object, then the schema as text only; asked once per provider."""
+    """json_schema, then json_object, then the schema as text only; learnt once per provider."""
     refusal = error(status, "response_format of this type is unavailable")
     server = Server(refusal, refusal, reply("ok"))
     provider = server.provider()
+    for _ in range(2):
+        with pytest.raises(AskAgain, match="response_format of this type is unavailable"):
+            await provider.complete(REQUEST)
     await provider.complete(REQUEST)
     await provider.complete(REQUEST)
     await provider.complete(dataclasses.replace(REQUEST, messages=REQUEST.messages[1:]))
     kinds = [body.get("response_format", {}).get("type") for body in server.bodies]
     assert kinds == ["json_schema", "json_object", None, None, None]
-    assert provider.dialect == Dialect("text")
     order = f"Answer with one JSON object and nothing else. Its JSON schema:\n{SCHEMA_TEXT}"
     for body in server.bodies[1:4]:
         assert body["messages"][0] == {"role": "system", "content": f"Decompose.\n\n{order}"}
