@@ -539,14 +539,15 @@ def header_values(headers: Mapping[str, str]) -> dict[str, str]:
 API_KEY = "OPENAI_API_KEY"
 
 
-def api_key() -> str | None:
-    """OPENAI_API_KEY, or None where it is unset or empty."""
-    return os.environ.get(API_KEY) or None
+def api_key(variable: str = API_KEY) -> str | None:
+    """The key in an environment variable, or None where that is unset or empty."""
+    return os.environ.get(variable) or None
 
 
-def api_base_url() -> str | None:
-    """OPENAI_BASE_URL, or None where it is unset or empty. It names one server."""
-    return _one_address(os.environ.get("OPENAI_BASE_URL") or "", "OPENAI_BASE_URL") or None
+def api_base_url(variable: str = "OPENAI_BASE_URL") -> str | None:
+    """The address in an environment variable, or None where that is unset or empty. It names one
+    server."""
+    return _one_address(os.environ.get(variable) or "", variable) or None
 
 
 def _one_or_several(given: str | Sequence[str] | None) -> str | tuple[str, ...] | None:

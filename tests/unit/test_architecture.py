@@ -121,7 +121,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "httpx2": (
         "http_policy",
         "pipeline.llm.providers.connection",
-        "pipeline.llm.providers.openai",
+        "pipeline.llm.providers.server",
         "pipeline.llm.batch_jobs.provider",
         "pipeline.encoders.served.client",
     ),
@@ -135,7 +135,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "obstore": ("storage",),
     "boto3": ("storage",),
     "botocore": ("storage",),
-    "orjson": ("cache.entry", "pipeline.llm.providers.openai", "pipeline.llm.providers.schema"),
+    "orjson": ("cache.entry", "pipeline.llm.providers.schema", "pipeline.llm.providers.server"),
     "tenacity": ("retry",),
     "nltk": ("text", "metrics.ds", "metrics.meteor"),
     "rouge_score": ("metrics.rouge",),

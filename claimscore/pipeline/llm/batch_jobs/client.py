@@ -23,8 +23,9 @@ from claimscore.atomic import os_errors
 from claimscore.errors import ClaimscoreError, QuotaError, TransientError, UnknownModelError
 from claimscore.pipeline.llm.providers.base import Keep
 from claimscore.pipeline.llm.providers.errors import Refusal
-from claimscore.pipeline.llm.providers.openai import OpenAIServer, decode_json
+from claimscore.pipeline.llm.providers.openai import OpenAIServer
 from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json
+from claimscore.pipeline.llm.providers.server import decode_json
 from claimscore.types import JSON, Completion, Request
 
 T = TypeVar("T")

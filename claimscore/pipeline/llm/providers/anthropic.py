@@ -1,19 +1,34 @@
 """Anthropic's Messages API, version 2026-10-21.
 
-`AnthropicServer` is a server's address and key, and knows what its bodies mean; `AnthropicProvider`
-asks it one request at a time, `anthropic_batches` many in a job. That version of the API takes no
-`temperature` and no `top_p`: every answer is sampled as the model's maker sees fit.
+`AnthropicServer` knows what its bodies mean; `AnthropicProvider` asks it one request at a time,
+`anthropic_batches` many in a job. That version of the API takes no `temperature` and no `top_p`:
+every answer is sampled as the model's maker sees fit.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import importlib.util
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Self
 
-from claimscore.errors import TransientError
-from claimscore.pipeline.llm.providers.openai import _count as count
-from claimscore.pipeline.llm.providers.openai import _valid as valid_text
+from claimscore.config import LLMConfig
+from claimscore.errors import ConfigError, TransientError
+from claimscore.http_headers import rate_limits
 from claimscore.pipeline.llm.providers.schema import Dialect, with_schema_in_words
+from claimscore.pipeline.llm.providers.server import (
+    Server,
+    ServerProvider,
+    count_of,
+    decode_json,
+    valid_text,
+)
 from claimscore.types import JSON, Completion, OutputSchema, RateLimits, Request, Usage
+
+if TYPE_CHECKING:
+    import anthropic
+
+    from claimscore.pipeline.llm.providers.connection import Reply
 
 #: The version that the bodies here are written for.
 API_VERSION = "2026-10-21"
@@ -29,6 +44,75 @@ _FINISH_REASONS = {
     "model_context_window_exceeded": "model_length",
     "refusal": "content_filter",  # by a classifier of the server; a model declines in words
 }
+
+
+class AnthropicServer(Server):
+    """A server with Anthropic's Messages API; its address may be written with or without `/v1`."""
+
+    key_variable = "ANTHROPIC_API_KEY"
+    path = "/v1/messages"
+
+    def __init__(self, base_url: str, key: str | None, **options: Any) -> None:
+        super().__init__(base_url.rstrip("/").removesuffix("/v1"), key, **options)
+
+    def _vendor_headers(self) -> dict[str, str]:
+        return {"anthropic-version": API_VERSION, **super()._vendor_headers()}
+
+    @functools.cached_property
+    def sdk(self) -> anthropic.AsyncAnthropic:
+        import anthropic
+
+        return anthropic.AsyncAnthropic(
+            base_url=self.base_url,
+            api_key=self.key or "none",  # without one it would look for others on this machine
+            max_retries=0,
+            http_client=self.connection.http,
+            open_telemetry=False,
+        )
+
+    def _completion(self, body: object, request: Request, limits: RateLimits | None) -> Completion:
+        return message_completion(body, request, limits)
+
+
+class AnthropicProvider(ServerProvider):
+    """`anthropic:MODEL`, at Anthropic or at a gateway with its Messages API."""
+
+    family = "anthropic"
+    usage = "anthropic:MODEL", "Anthropic (ANTHROPIC_API_KEY; extra: anthropic)"
+    key_variable = AnthropicServer.key_variable
+    address_variable = "ANTHROPIC_BASE_URL"
+    default_base_url = "https://api.anthropic.com"
+    server_class = AnthropicServer
+    server: AnthropicServer
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self._tokens: Counter[str] = Counter()
+
+    @classmethod
+    def from_config(cls, config: LLMConfig) -> Self:
+        """`ConfigError` where the SDK is not installed, too."""
+        if importlib.util.find_spec("anthropic") is None:
+            raise ConfigError(
+                f"--llm {config.model}: Anthropic's SDK is not installed; "
+                "pip install 'claimscore[anthropic]'"
+            )
+        return super().from_config(config)
+
+    def body(self, request: Request, dialect: Dialect) -> JSON:
+        return message_body(request, dialect)
+
+    def _answer(self, reply: Reply, request: Request) -> Completion:
+        """The answer with one limit of tokens: of how many are in questions and how many in answers
+        all answers so far tell."""
+        completion = self.server.completion(decode_json(reply.body), request)
+        prompt, answer, cached, *_ = completion.usage
+        counted = {"input": (prompt or 0) - (cached or 0), "output": answer or 0}
+        self._tokens.update(counted, total=(prompt or 0) + (answer or 0))
+        if total := self._tokens["total"]:
+            shares = self._tokens["input"] / total, self._tokens["output"] / total
+            completion.limits = rate_limits(reply.headers, shares=shares)
+        return completion
 
 
 # -- bodies; pure
@@ -110,16 +194,16 @@ def message_completion(
 def _usage(reported: Any) -> Usage:
     """Tokens as reported: those of a prompt are what was read, written and neither, together."""
     usage = reported if isinstance(reported, dict) else {}
-    cached = count(usage, "cache_read_input_tokens")
-    written = count(usage, "cache_creation_input_tokens")
-    rest = count(usage, "input_tokens")
+    cached = count_of(usage, "cache_read_input_tokens")
+    written = count_of(usage, "cache_creation_input_tokens")
+    rest = count_of(usage, "input_tokens")
     prompt = None if rest is None else rest + (cached or 0) + (written or 0)
     details = usage.get("output_tokens_details")
-    thinking = count(details, "thinking_tokens") if isinstance(details, dict) else None
+    thinking = count_of(details, "thinking_tokens")
     tier = usage.get("service_tier")
     return Usage(
         prompt,
-        count(usage, "output_tokens"),
+        count_of(usage, "output_tokens"),
         cached,
         thinking or None,
         written,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PROVIDERS: dict[str, str] = {
     "builtin": "claimscore.baseline.provider:BuiltinProvider",
     "openai": "claimscore.pipeline.llm.providers.openai:OpenAIProvider",
+    "anthropic": "claimscore.pipeline.llm.providers.anthropic:AnthropicProvider",
 }
 
 #: Takes answers into the cache; when it returns, a kill loses none of them.

@@ -1,0 +1,281 @@
+"""What the servers of all vendors share: address, key, connections, and asking in a dialect.
+
+`Server` is one server and the key for it; `ServerProvider` asks it one request at a time. A vendor
+says in a subclass of each how its SDK is made, what a body is and what an answer means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import orjson
+
+from claimscore.addresses import server_address
+from claimscore.config import LLMConfig, api_base_url, api_key, header_values
+from claimscore.errors import AskAgain, AuthenticationError, ClaimscoreError
+from claimscore.http_headers import rate_limits
+from claimscore.http_policy import key_for, refuse_unencrypted
+from claimscore.pipeline.llm.providers.base import Vendor
+from claimscore.pipeline.llm.providers.errors import Refusal, read_refusal, translate_error
+from claimscore.pipeline.llm.providers.schema import Dialect, encode_json, learn_dialect
+from claimscore.types import JSON, Completion, RateLimits, Request
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from claimscore.pipeline.llm.providers.connection import Connection, Reply
+
+#: Headers by which a server may know who asks.
+_CREDENTIALS = {"authorization", "x-api-key", "api-key"}
+
+#: A shorter value of a header is no secret that could be told from other words.
+_LEAST_SECRET = 8
+
+
+class Server:
+    """One server and the key for it, which is sent there and shown in no answer and no error.
+
+    `headers` are sent too, in place of those that claimscore would send, and their values are
+    shown as little. Raises `ConfigError` where the address is none or a key or header would be
+    sent unencrypted. `max_connections` are those at a time; `transport` replaces them in tests.
+    """
+
+    #: The environment variable with the key, for people.
+    key_variable: ClassVar[str]
+    #: Where requests for one answer go, below the address.
+    path: ClassVar[str]
+
+    def __init__(
+        self,
+        base_url: str,
+        key: str | None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        allow_http_key: bool = False,
+        timeout_s: float = 120.0,
+        max_connections: int | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        name = self.key_variable
+        self.base_url = server_address(base_url, key_name=name)
+        self.key = key_for(self.base_url, key, key_name=name, allow_http_key=allow_http_key)
+        self.own_headers = {name.lower(): value for name, value in (headers or {}).items()}
+        if self.own_headers and not allow_http_key:
+            refuse_unencrypted(self.base_url, f"--header {next(iter(headers or {}))}")
+        values = (word for value in self.own_headers.values() for word in (value, *value.split()))
+        secrets = (self.key, *(value for value in values if len(value) >= _LEAST_SECRET))
+        self.secrets = tuple(filter(None, secrets))
+        self.headers = {**self._vendor_headers(), **self.own_headers}
+        self.may_be_known = not self.headers.keys().isdisjoint(_CREDENTIALS)
+        self.timeout_s = timeout_s
+        self._max_connections = max_connections
+        self._transport = transport
+
+    def _vendor_headers(self) -> dict[str, str]:
+        """The headers that say who asks, and what else the vendor's API wants to know."""
+        return {"authorization": f"Bearer {self.key}"} if self.key else {}
+
+    @functools.cached_property
+    def connection(self) -> Connection:
+        """Made for the first request: with all answers stored it would be half of a start."""
+        from claimscore.pipeline.llm.providers.connection import Connection
+
+        return Connection(
+            self.base_url,
+            timeout_s=self.timeout_s,
+            max_connections=self._max_connections,
+            headers=self.headers,
+            secrets=self.secrets,
+            transport=self._transport,
+        )
+
+    @functools.cached_property
+    def sdk(self) -> Any:
+        """The SDK's client, over `connection`; what is sent as credentials is its affair."""
+        raise NotImplementedError
+
+    async def send(self, path: str, body: bytes) -> Reply:
+        """POST a JSON text to a path below the address; a reply of any status comes back."""
+        import httpx2
+
+        sdk = self.sdk
+        return await self.connection.call(
+            lambda: sdk.post(path, content=body, cast_to=httpx2.Response)
+        )
+
+    async def aclose(self) -> None:
+        """Close connections; may be called twice."""
+        if "connection" in self.__dict__:
+            await self.connection.aclose()
+
+    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+        """A reply that is no answer, in its parts and without the key."""
+        return read_refusal(status, headers, body, *self.secrets)
+
+    def error(self, refusal: Refusal, model: str) -> ClaimscoreError:
+        """The error that a refusal of a request to `model` is."""
+        return translate_error(
+            refusal, base_url=self.base_url, model=model, key_variable=self.key_variable
+        )
+
+    def completion(
+        self, body: object, request: Request, limits: RateLimits | None = None
+    ) -> Completion:
+        """The answer in a decoded body; a secret that the server echoes is left out.
+
+        Raises `TransientError` where the body holds no answer.
+        """
+        completion = self._completion(body, request, limits)
+        for secret in self.secrets:
+            texts = {
+                name: getattr(completion, name).replace(secret, "[key]")
+                for name in ("text", "model", "reasoning")
+                if secret in getattr(completion, name)
+            }
+            if texts:
+                completion = dataclasses.replace(completion, **texts, logprobs=None)
+        return completion
+
+    def _completion(self, body: object, request: Request, limits: RateLimits | None) -> Completion:
+        """The answer in a decoded body, as it is."""
+        raise NotImplementedError
+
+
+class ServerProvider(Vendor):
+    """A model at one server. The key and `headers` are sent there and nowhere else.
+
+    `params` go into every request, before those of its prompt.
+    """
+
+    family: ClassVar[str]
+    server_class: ClassVar[type[Server]]
+    #: Where a request goes that names no server; there is no answer there without a key.
+    default_base_url: ClassVar[str]
+    #: The environment variable with another address.
+    address_variable: ClassVar[str]
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = "",
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
+        namespace: str | None = None,
+        timeout_s: float = 120.0,
+        allow_http_key: bool = False,
+        max_connections: int | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.model = model
+        self.params = dict(params or {})
+        self.timeout_s = timeout_s
+        self.server = self.server_class(
+            base_url or self.default_base_url,
+            key,
+            headers=headers,
+            allow_http_key=allow_http_key,
+            timeout_s=timeout_s,
+            max_connections=max_connections,
+            transport=transport,
+        )
+        self.base_url = self.server.base_url
+        self.namespace = namespace or self.base_url
+        self._dialects: dict[str, Dialect] = {}
+        asks_vendor = transport is None and self.base_url == self.default_base_url
+        self._lacks_key = asks_vendor and not self.server.may_be_known
+
+    @classmethod
+    def from_config(cls, config: LLMConfig) -> Self:
+        """The provider that settings and environment name; raises `ConfigError`."""
+        assert cls.key_variable is not None
+        return cls(
+            config.model_name,
+            base_url=(config.base_urls or (api_base_url(cls.address_variable) or "",))[0],
+            key=api_key(cls.key_variable),
+            headers=header_values(config.headers),
+            params=config.params,
+            namespace=config.cache_namespace,
+            timeout_s=config.timeout_s,
+            allow_http_key=config.allow_http_key,
+            max_connections=config.max_concurrency,
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
+
+    def check_key(self) -> None:
+        """`AuthenticationError` where the vendor itself is asked and there is no key."""
+        if self._lacks_key:
+            raise AuthenticationError(
+                f"{self.key_variable} is not set, and {self.base_url} answers no request without "
+                "a key; set it, or name another server with --base-url"
+            )
+
+    async def complete(self, request: Request) -> Completion:
+        """Ask in the server's dialect; raises only `claimscore.errors`.
+
+        `AskAgain`: the server refuses that dialect, and its words teach another, which is noted.
+        """
+        self.check_key()
+        server = self.server
+        dialect = self._dialects.get(request.model, Dialect())
+        body = encode_json(self.body(request, dialect))
+        reply = await server.send(server.path, body)
+        if 200 <= reply.status < 300:
+            return self._answer(reply, request)
+        refusal = server.refusal(*reply)
+        learnt = learn_dialect(refusal, dialect)
+        if learnt is None:
+            raise server.error(refusal, request.model)
+        if self._dialects.get(request.model, dialect) == dialect:
+            self._dialects[request.model] = learnt  # else another task has learnt it meanwhile
+        raise AskAgain(
+            f"{self.base_url}: {refusal.message}", limits=refusal.limits, status=refusal.status
+        )
+
+    def body(self, request: Request, dialect: Dialect) -> JSON:
+        """The body of a request in a dialect."""
+        raise NotImplementedError
+
+    def _answer(self, reply: Reply, request: Request) -> Completion:
+        """What a reply with a status of success holds."""
+        return self.server.completion(decode_json(reply.body), request, rate_limits(reply.headers))
+
+    async def aclose(self) -> None:
+        """Close connections; may be called twice."""
+        await self.server.aclose()
+
+
+# -- values of answers; pure
+
+
+def decode_json(body: bytes) -> Any:
+    """The value of a JSON text, or None where it is none; what orjson refuses goes the long way."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(body)
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def valid_text(text: str) -> str:
+    """A text that can be stored; JSON may hold halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def count_of(usage: Any, name: str) -> int | None:
+    """A number of tokens; what is no count is as good as not reported."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if type(value) is int and value >= 0 else None
