@@ -37,12 +37,22 @@ def dollars(usd: float | None) -> str:
 
 
 def cost(spent: Mapping[str, Any]) -> str:
-    """The dollars that were spent; "at most" where servers did not tell the tokens of all, and
+    """The dollars that were spent; "at most" where the cost of some answers is a bound, and
     apart what requests without an answer may have cost."""
-    bound = "at most " if spent["usd"] and spent.get("answers_without_usage") else ""
+    bound = "at most " if spent["usd"] and spent.get("answers_at_most") else ""
     possibly = spent.get("possibly_billed_usd")
     besides = f" and at most {dollars(possibly)} possibly billed besides" if possibly else ""
     return bound + dollars(spent["usd"]) + besides
+
+
+def price_note(spent: Mapping[str, Any]) -> str:
+    """The options that tell the cost where it is unknown or a bound; empty where it is known."""
+    options = "--input-price and --output-price set the price"
+    if spent["requests"] and spent["usd"] is None:
+        return f"cost unknown: {options}"
+    if spent["usd"] and (n := spent.get("answers_at_most")):
+        return f"at most: of {n:,} answers the tokens or the exact price are not known; {options}"
+    return ""
 
 
 def tokens_text(spent: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from claimscore.console import plain
-from claimscore.console.amounts import cost, counted, duration, servers_text
+from claimscore.console.amounts import cost, counted, duration, price_note, servers_text
 from claimscore.console.table import print_facts, print_table
 
 Facts = Iterator[tuple[str, str]]
@@ -105,6 +105,8 @@ def _answers(call: Mapping[str, Any], in_all: Mapping[str, Any] | None) -> Facts
         "answers",
         f"{call['requests']:,} requests{_paid(call)}, {call['cache_hits']:,} from the cache",
     )
+    if note := price_note(in_all or call):
+        yield "", note
     if read_before := call.get("cached_prompt_tokens"):
         share = read_before / call["prompt_tokens"]
         yield "", f"{read_before:,} prompt tokens ({share:.0%}) were in the server's own cache"

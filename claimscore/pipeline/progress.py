@@ -176,7 +176,7 @@ class Progress:
             "cached_prompt_tokens": engine.cached_prompt_tokens,
             "usd": engine.usd,
             "possibly_billed_usd": engine.possibly_billed_usd,
-            "answers_without_usage": engine.answers_without_usage,
+            "answers_at_most": engine.answers_at_most,
             "retries": dict(engine.retries),
             **engine.servers_json(),
         }

@@ -449,7 +449,7 @@ class _Work:
             "text_checks": self.text_checks,
             "claim_checks": count_claim_checks(self.directory),
             "notices": list(self._notices()),
-            "spent": dataclasses.asdict(run_spent(self.directory)),
+            "spent": run_spent(self.directory).to_json(),
             "last_call": {
                 "seconds": round(progress.elapsed_s, 3),
                 **spent(progress),

@@ -67,7 +67,7 @@ async def run_stages(
     async with contextlib.AsyncExitStack() as stack:
         engine = None
         if provider is not None:
-            ledger = stack.enter_context(open_ledger(directory, config.llm))
+            ledger = stack.enter_context(open_ledger(directory))
             engine = await stack.enter_async_context(
                 open_engine(
                     config.llm,

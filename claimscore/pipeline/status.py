@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +33,7 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
     begun: JSON = {
         "out": str(out),
         "running": directory.is_locked,
-        "spent": dataclasses.asdict(run_spent(directory)),
+        "spent": run_spent(directory).to_json(),
         "last_call": directory.note(),
     }
     if not directory.manifest.has(0, "records"):

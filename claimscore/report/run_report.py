@@ -153,7 +153,7 @@ def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:
     }
     if asked_llm:
         counts |= {
-            "Cost": _dollars(spent.get("usd"), spent.get("answers_without_usage", 0)),
+            "Cost": _dollars(spent.get("usd"), spent.get("answers_at_most", 0)),
             "Requests": spent.get("requests"),
             "Prompt tokens": spent.get("prompt_tokens") or None,
             "Prompt tokens that the server had cached": spent.get("cached_prompt_tokens") or None,
@@ -169,11 +169,11 @@ def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:
     }
 
 
-def _dollars(usd: float | None, answers_without_usage: int = 0) -> str | None:
-    """Dollars with cents, small sums with more digits; a bound where servers told no tokens."""
+def _dollars(usd: float | None, answers_at_most: int = 0) -> str | None:
+    """Dollars with cents, small sums with more digits; a bound where some answers have one only."""
     if usd is None:
         return None
-    bound = "at most " if usd and answers_without_usage else ""
+    bound = "at most " if usd and answers_at_most else ""
     return bound + (f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}")
 
 

@@ -11,8 +11,9 @@ HEAVY = {"torch", "openai", "transformers", "polars", "nltk", "numpy", "obstore"
 MORE = {"rich", "pydantic", "anyio"}
 METRICS = "from claimscore.metrics import METRICS, load_metric; [*map(load_metric, METRICS)]"
 PRICE = (
+    "from types import SimpleNamespace; from claimscore.config import LLMConfig;"
     "from claimscore.pipeline.llm.budget.pricing import find_price;"
-    "from claimscore.config import LLMConfig; find_price(LLMConfig())"
+    "find_price(LLMConfig(), SimpleNamespace(is_local=True, family='builtin'), 'm')"
 )
 
 

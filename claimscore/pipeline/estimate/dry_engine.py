@@ -15,7 +15,7 @@ from claimscore.cache.key import request_keys
 from claimscore.cache.store import DiskCache
 from claimscore.config import user_cache_dir
 from claimscore.pipeline.estimate.figures import Spread, TaskEstimate
-from claimscore.pipeline.llm.budget.pricing import Price
+from claimscore.pipeline.llm.budget.pricing import Price, asked_tier
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.question import Answer, Parse, Question
 from claimscore.pipeline.llm.tokens import BYTES_PER_TOKEN, TokenMeans, prompt_bytes
@@ -89,6 +89,7 @@ class DryEngine:
         # of each missing request, equal ones each time: half of its key, bytes of the prompt,
         # guessed tokens of the answer, max_tokens
         self._missing = array.array("Q")
+        self._tier = ""  # of service, that the requests ask for
 
     def provider_for(self, task: str) -> Provider:
         """The provider of this engine's one task."""
@@ -142,6 +143,7 @@ class DryEngine:
         request = question.request
         sizes = prompt_bytes(request), _guessed_tokens(request), request.max_tokens
         self._missing.extend((int(question.key[:16], 16), *sizes))
+        self._tier = asked_tier(request)
         return NOT_SENT
 
     def _learn(self, request: Request, usage: Usage) -> None:
@@ -195,9 +197,10 @@ class DryEngine:
             most *= _QUESTIONS[1]
         usd = most_usd = None
         if price is not None:
-            usd = Spread(
-                *(price.of_many(n, *size) for size in zip(prompt, completion, strict=True))
-            )
+            sizes = zip(prompt, completion, strict=True)
+            dollars = [price.of_many(n, *size, self._tier) for size in sizes]
+            known = [amount for amount in dollars if amount is not None]
+            usd = Spread(*known) if len(known) == len(dollars) else None
             most_usd = price.of_many(n, prompt.high, most)
         return TaskEstimate(
             self.task,

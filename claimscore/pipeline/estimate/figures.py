@@ -140,8 +140,8 @@ class Estimate:
             "price": None
             if price is None
             else {
-                "input_per_mtok": price.input_per_mtok,
-                "output_per_mtok": price.output_per_mtok,
+                "input_per_mtok": price.per_mtok[0],
+                "output_per_mtok": price.per_mtok[1],
                 "source": price.source,
             },
             "assumptions": list(self.assumptions),

@@ -238,7 +238,7 @@ class Engine:
         stats.completion_tokens = totals.completion_tokens
         stats.cached_prompt_tokens = totals.cached_prompt_tokens
         stats.usd, stats.possibly_billed_usd = totals.usd, totals.possibly_billed_usd
-        stats.answers_without_usage = totals.answers_without_usage
+        stats.answers_at_most = totals.answers_at_most
         stats.waiting_s = max(0.0, limits.paused_until - anyio.current_time())
         stats.why = limits.why if stats.waiting_s else ""
         for provider in self._collecting():

@@ -41,7 +41,7 @@ class EngineStats:
     `failed` rows given a `Failure`, `failures` the same by kind; `retries` failed attempts that
     may be repeated, by kind of error. Of the prompt tokens servers had `cached_prompt_tokens` in a
     cache of their own. `usd` is None where the price is unknown; it has the most
-    that `answers_without_usage` can have cost. For `waiting_s` seconds nothing will be sent
+    that `answers_at_most` can have cost. For `waiting_s` seconds nothing will be sent
     (`is_down`: nothing has been answered), and `why` says the reason. `rpm` and `tpm` are the
     limits that are kept, `limits_from` their source. `last_error` is the last error that may pass.
     `servers` has one entry each where there are several. `too_long` is what was said of the last
@@ -59,7 +59,7 @@ class EngineStats:
     cached_prompt_tokens: int = 0
     usd: float | None = 0.0
     possibly_billed_usd: float = 0.0
-    answers_without_usage: int = 0
+    answers_at_most: int = 0
     retries: Counter[str] = dataclasses.field(default_factory=Counter)
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
     waiting_s: float = 0.0

@@ -121,10 +121,7 @@ def map(
     `StoppedEarly` when stopped.
     """
     prompt, llm = config.load_prompt(), config.llm
-    if provider is None:
-        provider = load_provider(llm)
-    else:  # the price is that of its model
-        llm = dataclasses.replace(llm, model=f"{provider.family}:{provider.model}")
+    provider = provider or load_provider(llm)
     check_tasks(prompt, provider)
     settings = functools.partial(map_settings, config, prompt, provider)
     files = MapFiles(config.out)
@@ -167,13 +164,13 @@ def map(
         if todo:
             with (
                 reporter.running(directory, progress.spent),
-                open_ledger(directory, llm) as ledger,
+                open_ledger(directory) as ledger,
                 signals_held(),
             ):
                 run_blocking(answer, ledger)
         reporter.phase("writing", directory)
         finished = parts.write_files()
-        spent = dataclasses.asdict(run_spent(directory))
+        spent = run_spent(directory).to_json()
         directory.remove()
         return _result(files, finished, progress, spent)
 

@@ -293,7 +293,7 @@ def _unfinished(files: MapFiles) -> JSON:
         begun: JSON = {
             "out": str(files.where if is_remote(files.where) else files.parts),
             "running": running,
-            "spent": dataclasses.asdict(run_spent(directory)),
+            "spent": run_spent(directory).to_json(),
             "last_call": note,
             "complete": False,
         }

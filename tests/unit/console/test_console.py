@@ -40,7 +40,7 @@ def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> Non
         ({"why": "no answers: HTTP 503", "waiting_s": 61}, "waiting (1 min 1 s): no answers: HTTP"),
         ({"prompt_tokens": 10, "usd": None}, "cost unknown"),
         ({"prompt_tokens": 10, "usd": 12.5}, "$12.50"),
-        ({"usd": 0.5, "answers_without_usage": 1}, "at most $0.5000"),
+        ({"usd": 0.5, "answers_at_most": 1}, "at most $0.5000"),
         ({"usd": 2, "possibly_billed_usd": 0.1}, "$2.00 and at most $0.1000 possibly billed"),
         ({"why": "answers time out, so one request at a time"}, ", answers time out, so one"),
         (

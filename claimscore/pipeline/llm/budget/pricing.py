@@ -9,115 +9,134 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import math
+import operator
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from claimscore.config import LLMConfig, api_base_url
+from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.providers.base import is_local
-from claimscore.types import Request
+from claimscore.pipeline.llm.budget.ledger import PICO
+from claimscore.pipeline.llm.providers.base import Collecting, Provider, base_urls
+from claimscore.types import Request, Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
-    from genai_prices.types import Provider as PricedProvider
-
-    from claimscore.pipeline.llm.providers.base import Provider
-
-#: Costs are whole picodollars, so that sums are exact: a millionth of a dollar a million tokens.
-PICO = 10**12
-
-#: Where `openai:MODEL` goes when nothing else is named.
-_OPENAI_URL = "https://api.openai.com/v1"
-
-#: OpenAI caches prompts from this length on, some models at a price and without being asked.
-_CACHED_FROM_TOKENS = 1024
+    from genai_prices.types import Provider as Company
 
 #: The source of prices that the user names.
 GIVEN = "--input-price and --output-price"
 
+#: Tiers of service that are the standard one by another name, and those that never cost more.
+_STANDARD = ("", "auto", "default", "standard", "standard_only", "on_demand")
+_CHEAPER = ("flex", "batch")
+
+#: What the table calls a batch job.
 _BATCH = {"processing": "batch"}
 _PRICED = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rates:
-    """Dollars a million tokens, for prompts of more than so many tokens.
+class Rates(NamedTuple):
+    """Picodollars a token (dollars a million tokens, times a million), by length of the prompt.
 
-    All tokens of such a request cost this, not only those above the mark.
+    They hold for all tokens of a request whose prompt has more than `above` tokens. `cached` is for
+    prompt tokens that the server reads from its cache, `written` for those that it writes into
+    it; None where they have no price of their own.
     """
 
-    input_per_mtok: float
-    output_per_mtok: float
-    cached_input_per_mtok: float
-    above_prompt_tokens: int = -1
+    prompt: int
+    completion: int
+    cached: int | None = None
+    written: int | None = None
+    above: int = -1
 
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """The price of a model in dollars a million tokens, and its source.
+    """The price of a model, and its source.
 
-    `tiers` are other prices for longer prompts, shortest first; `per_request_usd` comes on
-    top of the tokens of each answer.
+    `rates` are by length of the prompt, shortest first; `tiers` are those of other tiers of service
+    by name, None where all cost the same. `fee` is for each answer besides, in picodollars.
     """
 
-    input_per_mtok: float
-    output_per_mtok: float
-    cached_input_per_mtok: float
     source: str
-    per_request_usd: float = 0.0
-    tiers: tuple[Rates, ...] = ()
+    rates: tuple[Rates, ...]
+    tiers: Mapping[str, tuple[Rates, ...]] | None = None
+    fee: int = 0
 
-    @functools.cached_property
-    def _per_token(self) -> list[tuple[int, int, int, int]]:
-        """Picodollars a prompt token, completion token and cached prompt token, after the length
-        above which they hold; the longest prompts first."""
-        first = Rates(self.input_per_mtok, self.output_per_mtok, self.cached_input_per_mtok)
-        return [
-            (
-                rates.above_prompt_tokens,
-                _pico(rates.input_per_mtok / 10**6),
-                _pico(rates.output_per_mtok / 10**6),
-                _pico(rates.cached_input_per_mtok / 10**6),
-            )
-            for rates in (*reversed(self.tiers), first)
-        ]
+    @classmethod
+    def given(cls, input_per_mtok: float, output_per_mtok: float, source: str = GIVEN) -> Price:
+        """A price in dollars a million tokens, whatever the tier and wherever tokens come from."""
+        prompt, completion = _pico(input_per_mtok), _pico(output_per_mtok)
+        return cls(source, (Rates(prompt, completion, cached=prompt),))
 
-    @functools.cached_property
-    def _per_request(self) -> int:
-        return _pico(self.per_request_usd)
+    @property
+    def per_mtok(self) -> tuple[float, float]:
+        """Dollars a million prompt tokens, and answer tokens, where the prompt is short."""
+        return self.rates[0].prompt / 10**6, self.rates[0].completion / 10**6
 
-    def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> int:
-        """Picodollars of one answer; `cached_tokens` are those of the prompt's."""
-        _, prompt, completion, cached = next(r for r in self._per_token if prompt_tokens > r[0])
-        hits = min(cached_tokens, prompt_tokens)
-        tokens = prompt * (prompt_tokens - hits) + cached * hits + completion * completion_tokens
-        return self._per_request + tokens
+    def knows(self, tier: str) -> bool:
+        """Whether it says what a request costs at most that is served at this tier."""
+        return self.tiers is None or tier in (*_STANDARD, *_CHEAPER, *self.tiers)
 
-    def of_many(self, requests: float, prompt_tokens: float, completion_tokens: float) -> float:
-        """Dollars of so many answers that are all of one size, from their tokens in all."""
-        if not requests:
-            return 0.0
-        length = prompt_tokens / requests
-        _, prompt, completion, _ = next(r for r in self._per_token if length > r[0])
-        tokens = prompt * prompt_tokens + completion * completion_tokens
-        return (self._per_request * requests + tokens) / PICO
+    def cost(self, usage: Usage) -> tuple[int, bool] | None:
+        """Picodollars of an answer, and whether that is the most it can be; None where nothing is
+        known of its tier. Prompt and completion tokens must be known.
 
-    def most(self, prompt_tokens: int, completion_tokens: int) -> int:
-        """Picodollars that an answer costs at most, with up to so many tokens."""
-        return self._per_request + max(
-            max(prompt, cached) * prompt_tokens + completion * completion_tokens
-            for above, prompt, completion, cached in self._per_token
-            if prompt_tokens > above
+        Tokens from the server's cache without a price of their own cost what others do. Where the
+        server does not say how many it wrote there, all that it did not read count as written.
+        """
+        prompt, completion, cached, _, written, tier = usage
+        if prompt is None or completion is None or not self.knows(tier):
+            return None
+        rates = next(one for one in reversed(self._of_tier(tier)) if prompt > one.above)
+        n_cached = min(cached or 0, prompt)
+        n_new = prompt - n_cached
+        n_written = n_new if written is None else min(written, n_new)
+        per_cached = rates.prompt if rates.cached is None else rates.cached
+        per_written = max(rates.prompt, rates.written or 0)
+        at_most = (
+            (n_cached > 0 and rates.cached is None)
+            or (n_new > 0 and written is None and per_written > rates.prompt)
+            or (tier in _CHEAPER and self.tiers is not None and tier not in self.tiers)
+        )
+        pico_usd = per_cached * n_cached + per_written * n_written
+        pico_usd += rates.prompt * (n_new - n_written) + rates.completion * completion
+        return self.fee + pico_usd, at_most
+
+    def most(self, prompt_tokens: int, completion_tokens: int, tier: str = "") -> int:
+        """Picodollars that an answer costs at most, with up to so many tokens; a request that asks
+        for a tier may be served at the standard one."""
+        return self.fee + max(
+            max(rates.prompt, rates.cached or 0, rates.written or 0) * prompt_tokens
+            + rates.completion * completion_tokens
+            for rates in (*self.rates, *self._of_tier(tier))
+            if prompt_tokens > rates.above
         )
 
+    def of_many(
+        self, n: float, prompt_tokens: float, completion_tokens: float, tier: str = ""
+    ) -> float | None:
+        """Dollars of so many answers that are all of one size, from their tokens in all."""
+        size = (round(prompt_tokens / n), round(completion_tokens / n)) if n else (0, 0)
+        cost = self.cost(Usage(*size, written_prompt_tokens=0, service_tier=tier))
+        return None if cost is None else n * cost[0] / PICO
 
-def _pico(usd: float) -> int:
-    """A price in picodollars, rounded up; what floating point adds to it is no reason to."""
-    return math.ceil(round(usd * PICO, 3))
+    def _of_tier(self, tier: str) -> tuple[Rates, ...]:
+        return (self.tiers or {}).get(tier, self.rates)
+
+
+def _pico(per_mtok: float) -> int:
+    """Dollars a million tokens in picodollars a token, rounded up; what floating point adds is no
+    reason to."""
+    return math.ceil(round(per_mtok * 10**6, 3))
+
+
+def asked_tier(request: Request) -> str:
+    """The tier of service that a request asks for; "" where it leaves that to the server."""
+    return str(request.extra.get("service_tier") or request.extra.get("speed") or "")
 
 
 # -- finding one
@@ -135,11 +154,17 @@ class Prices:
 
     def __call__(self, request: Request) -> Price | None:
         """The price of the request's model at its server; None where it is not known."""
-        return self._of(request.provider, request.namespace, request.model)
+        place = request.provider, request.namespace, request.model
+        if place not in self._known:
+            at_server = (
+                one for one in self._asked if (one[1].family, one[1].namespace) == place[:2]
+            )
+            self._known[place] = find_price(*next(at_server, self._asked[0]), request.model)
+        return self._known[place]
 
     def of(self, provider: Provider, model: str = "") -> Price | None:
         """The price of a provider's own model, or of another that it is asked for."""
-        return self._of(provider.family, provider.namespace, model or provider.model)
+        return self(Request(provider.family, provider.namespace, model or provider.model, ()))
 
     def require(self, models: Iterable[str]) -> None:
         """`ConfigError` where a model has no known price, one of `models` that prompts name too."""
@@ -148,20 +173,6 @@ class Prices:
         for provider, model in (*asked, *((first, model) for model in models)):
             if self.of(provider, model) is None:
                 raise unknown_price(model)
-
-    def _of(self, family: str, namespace: str, model: str) -> Price | None:
-        place = family, namespace, model
-        if place not in self._known:
-            at_server = (
-                (config, provider)
-                for config, provider in self._asked
-                if (provider.family, provider.namespace) == (family, namespace)
-            )
-            config, provider = next(at_server, self._asked[0])
-            named = config.model.partition(":")[0]
-            config = dataclasses.replace(config, model=f"{named}:{model}")
-            self._known[place] = find_price(config, getattr(provider, "base_url", None))
-        return self._known[place]
 
 
 def unknown_price(model: str) -> ConfigError:
@@ -172,52 +183,46 @@ def unknown_price(model: str) -> ConfigError:
     )
 
 
-def find_price(config: LLMConfig, base_url: str | None = None) -> Price | None:
-    """The price of the configured model at `base_url`; None where it is not known.
+def find_price(config: LLMConfig, provider: Provider, model: str) -> Price | None:
+    """The price of a model that a provider is asked for; None where it is not known.
 
-    The user's own prices hold as given, for batches too. `builtin` costs nothing. Otherwise
-    the table decides, by the model's name and the server's address; where several servers have
-    several prices, the cost of one answer cannot be told. Where its price changes with
-    the hour or by tomorrow, the highest of them is taken. A batch costs what the table says, and
-    half where it says nothing of batches.
+    The user's own prices hold as given, for batches and all tiers of service too. What answers on
+    this machine costs nothing. Otherwise the table decides, by the model's name and the server's
+    address; where several servers have several prices, the cost of one answer cannot be told.
     """
     if config.input_price is not None and config.output_price is not None:
-        return Price(config.input_price, config.output_price, config.input_price, GIVEN)
-    family, model = config.family, config.model_name
-    if is_local(family):
-        return Price(0.0, 0.0, 0.0, f"{family}: no model is asked")
-    urls = (base_url,) if base_url else config.base_urls or (api_base_url() or _OPENAI_URL,)
-    prices = {_from_table(model, url, batch=config.is_batch) for url in urls}
-    return prices.pop() if len(prices) == 1 else None
+        return Price.given(config.input_price, config.output_price)
+    if getattr(provider, "is_local", False):
+        return Price.given(0, 0, f"{provider.family}: no model is asked")
+    batch = isinstance(provider, Collecting)
+    first, *others = [table_price(model, url, batch=batch) for url in base_urls(provider)] or [None]
+    return first if all(other == first for other in others) else None
 
 
-def _from_table(name: str, url: str, *, batch: bool) -> Price | None:
+def table_price(name: str, url: str, *, batch: bool = False) -> Price | None:
+    """The price of a model at an address by the table; None where it does not know it there.
+
+    A batch costs what the table says of batches, else half, whatever tier its answers name.
+    """
     from genai_prices import __version__
     from genai_prices.data_snapshot import get_snapshot  # 0.2 s: only where it is needed
 
-    providers = get_snapshot().providers
-    for provider in providers:
-        if not _is_at(url, provider):
-            continue
-        model = provider.find_model(name, all_providers=providers)
+    companies = get_snapshot().providers
+    for company in companies:
+        model = company.find_model(name, all_providers=companies) if _is_at(url, company) else None
         if model is None:
             continue
-        tiers = _tiers(model, batch=batch)
-        if not tiers:
-            return None
-        return Price(
-            tiers[0].input_per_mtok,
-            tiers[0].output_per_mtok,
-            tiers[0].cached_input_per_mtok,
-            source=f"genai-prices {__version__}: {provider.id}/{model.id}{', batch' * batch}",
-            per_request_usd=_request_fee(model),
-            tiers=tuple(tiers[1:]),
-        )
+        rates = _rates(model, _BATCH if batch else {})
+        variants = () if batch else model.price_variants or ()
+        tiers = {" ".join(one.when.values()): _rates(model, one.when) for one in variants}
+        known = {tier: of_tier for tier, of_tier in tiers.items() if of_tier}
+        source = f"genai-prices {__version__}: {company.id}/{model.id}{', batch' * batch}"
+        return Price(source, rates, None if batch else known, _fee(model)) if rates else None
     return None
 
 
-def _is_at(url: str, provider: PricedProvider) -> bool:
-    """Whether the address is the provider's own, not one that begins or ends alike.
+def _is_at(url: str, company: Company) -> bool:
+    """Whether the address is the company's own, not one that begins or ends alike.
 
     The table's patterns are open at the end and some at the front; so nothing but the host may
     be dotted, and the match must end where a name ends.
@@ -229,7 +234,7 @@ def _is_at(url: str, provider: PricedProvider) -> bool:
         return False
     host = f"{parts.scheme}://{parts.hostname or ''}{port}"
     address = host + parts.path.replace(".", "-")
-    match = re.match(provider.api_pattern, address)
+    match = re.match(company.api_pattern, address)
     if match is None:
         return False
     rest = address[match.end() :]
@@ -239,69 +244,49 @@ def _is_at(url: str, provider: PricedProvider) -> bool:
     return not rest or rest[0] == "/" or address[match.end() - 1] == "/"
 
 
-def _tiers(model: ModelInfo, *, batch: bool) -> list[Rates]:
-    """The model's rates by length of the prompt, the highest of the next day; empty where the
-    table does not price both kinds of tokens."""
-    moments = _moments(model)
-    prices = [model.get_prices(moment, _BATCH if batch else None) for moment in moments]
-    values = [getattr(found, name) for found in prices for name in _PRICED]
-    marks = {tier.start for value in values for tier in getattr(value, "tiers", ())}
-    tiers: list[Rates] = []
-    for mark in sorted({-1, _CACHED_FROM_TOKENS - 1, *marks}):
-        choices = [_rates(model, moment, mark, batch=batch) for moment in moments]
-        known = [rates for rates in choices if rates is not None]
-        if len(known) < len(choices):
-            return []
-        highest = Rates(*map(max, zip(*known, strict=True)))
-        if not tiers or highest != dataclasses.replace(tiers[-1], above_prompt_tokens=-1):
-            tiers.append(dataclasses.replace(highest, above_prompt_tokens=mark))
-    return tiers
+def _rates(model: ModelInfo, context: dict[str, str]) -> tuple[Rates, ...]:
+    """The model's rates in a context of the table's, such as a tier of service.
 
-
-def _moments(model: ModelInfo) -> list[datetime.datetime]:
-    """Now, the same time tomorrow, and the hours between at which a price begins or ends."""
-    now = datetime.datetime.now(datetime.UTC)
-    moments = [now, now + datetime.timedelta(days=1)]
-    if isinstance(model.prices, list):
-        for part in model.prices:
-            for name in ("start_time", "end_time"):
-                hour = getattr(part.constraint, name, None)
-                if hour is not None:
-                    moments.append(datetime.datetime.combine(now.date(), hour, datetime.UTC))
-    return moments
-
-
-def _rates(
-    model: ModelInfo, moment: datetime.datetime, mark: int, *, batch: bool
-) -> tuple[float, float, float] | None:
-    """Input, output and cached input for a prompt just above `mark` tokens at this time.
-
-    OpenAI's newer models write prompts into their cache unasked and charge for it. How many
-    tokens were written is not among our figures, so all that were not read count as written.
+    Empty where the table does not price both kinds of tokens, or says nothing of the context; but
+    a batch costs half then. Where prices change within a day, the highest.
     """
-    standard = model.get_prices(moment)
-    prices = model.get_prices(moment, _BATCH) if batch else standard
-    plain, output = _value_at(prices.input_mtok, mark), _value_at(prices.output_mtok, mark)
-    if plain is None or output is None:
-        return None
-    read = _value_at(prices.cache_read_mtok, mark)
-    cached = plain if read is None else read
-    if mark >= _CACHED_FROM_TOKENS - 1 and model.id.rpartition("/")[2].startswith("gpt-"):
-        plain = max(plain, _value_at(prices.cache_write_mtok, mark) or 0.0)
-    if batch and prices == standard:  # the table does not say what a batch costs
-        return plain / 2, output / 2, min(plain / 2, cached)
-    return plain, output, cached
+    prices = [model.get_prices(moment, context) for moment in _next_day()]
+    standard = [model.get_prices(moment) for moment in _next_day()]
+    is_silent = bool(context) and any(map(operator.eq, prices, standard))
+    if is_silent and context != _BATCH:
+        return ()
+    columns = [[getattr(price, name) for price in prices] for name in _PRICED]
+    starts = {tier.start for values in columns for v in values for tier in getattr(v, "tiers", ())}
+    rates = []
+    for start in sorted({-1, *starts}):
+        prompt, completion, cached, written = (_highest(values, start) for values in columns)
+        if prompt is None or completion is None:
+            return ()
+        if is_silent:
+            prompt, completion = math.ceil(prompt / 2), math.ceil(completion / 2)
+            cached = None if cached is None else min(prompt, cached)
+        rates.append(Rates(prompt, completion, cached, written, start))
+    return tuple(rates)
 
 
-def _value_at(value: Any, mark: int) -> float | None:
-    """A price, tiered or not, for prompts just above the mark."""
-    if value is None:
-        return None
-    reached = [tier.price for tier in getattr(value, "tiers", ()) if tier.start <= mark]
-    return float(reached[-1] if reached else getattr(value, "base", value))
+def _next_day() -> list[datetime.datetime]:
+    """All hours from now to the same time tomorrow."""
+    now = datetime.datetime.now(datetime.UTC)
+    return [now + datetime.timedelta(hours=hour) for hour in range(25)]
 
 
-def _request_fee(model: ModelInfo) -> float:
-    """Dollars that each request costs whatever its length."""
-    fees = [model.get_prices(moment).requests_kcount for moment in _moments(model)]
-    return max(_value_at(fee, -1) or 0.0 for fee in fees) / 1000
+def _highest(values: Sequence[Any], start: int) -> int | None:
+    """Picodollars a token, for prompts just above `start`; None where there is no price."""
+    at_start = [
+        [*(tier.price for tier in getattr(value, "tiers", ()) if tier.start <= start)][-1:]
+        or [getattr(value, "base", value)]
+        for value in values
+        if value is not None
+    ]
+    return max((_pico(float(price)) for (price,) in at_start), default=None)
+
+
+def _fee(model: ModelInfo) -> int:
+    """Picodollars that each request costs whatever its length."""
+    fees = [model.get_prices(moment).requests_kcount for moment in _next_day()]
+    return (_highest(fees, -1) or 0) * 1000

@@ -17,7 +17,7 @@ def test_a_kill_loses_no_reservation(tmp_path: Path) -> None:
         "import os, signal, sys; from pathlib import Path;"
         "from claimscore.pipeline.llm.budget.ledger import Ledger;"
         "ledger = Ledger(Path(sys.argv[1]));"
-        "[ledger.reserve(10, 5, 100) for _ in range(50)];"
+        "[ledger.reserve(100) for _ in range(50)];"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     result = subprocess.run([sys.executable, "-c", code, str(path)], check=False)

@@ -22,11 +22,15 @@ from genai_prices.types import (
 
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.budget.pricing import PICO, Price, Prices, Rates, find_price
-from claimscore.types import Completion, Request
+from claimscore.pipeline.llm.budget.ledger import PICO
+from claimscore.pipeline.llm.budget.pricing import Price, Prices, Rates, find_price, table_price
+from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.types import Completion, Request, Usage
 
 MTOK = 10**6
 OPENAI = "https://api.openai.com/v1"
+ANTHROPIC = "https://api.anthropic.com"
+AZURE = "https://mine.openai.azure.com/openai/v1"
 OWN = {"input_price": 1.0, "output_price": 3.0}
 
 
@@ -35,19 +39,24 @@ def config(model: str, **settings: Any) -> LLMConfig:
 
 
 def known(model: str, **settings: Any) -> Price:
-    price = find_price(config(model, **settings))
+    """The price of a model as `--llm` names it, at its server."""
+    llm = config(model, **settings)
+    price = find_price(llm, load_provider(llm), llm.model_name)
     assert price is not None
     return price
 
 
-def usd(price: Price, prompt: int, completion: int, cached: int = 0) -> float:
-    return price.cost(prompt, completion, cached) / PICO
+def usd(price: Price, *usage: Any, **more: Any) -> float:
+    cost = price.cost(Usage(*usage, **more))
+    assert cost is not None
+    return cost[0] / PICO
 
 
 @pytest.mark.parametrize("model", ["openai:gpt-5-mini", "openai-batch:gpt-5-mini", "openai:mine"])
 def test_the_users_own_prices_hold_as_given(model: str) -> None:
+    """At every tier, and for tokens from the server's cache; so none of them is a bound."""
     price = known(model, **OWN)
-    assert usd(price, MTOK, MTOK) == 4.0
+    assert price.cost(Usage(MTOK, MTOK, MTOK, None, MTOK, "scale")) == (4 * PICO, False)
     assert "--input-price" in price.source
 
 
@@ -80,26 +89,86 @@ def test_each_model_at_each_server_has_its_own_price() -> None:
 
 
 def test_builtin_costs_nothing() -> None:
-    assert known("builtin").most(10**9, 10**9) == 0
+    price = known("builtin")
+    assert price.most(10**9, 10**9) == 0
+    assert price.cost(Usage(9, 9, 9)) == (0, False)
 
 
-def test_the_table_knows_openai() -> None:
-    price = known("openai:gpt-4o-mini")
-    assert usd(price, MTOK, 0) == 0.15
-    assert usd(price, MTOK, 0, cached=MTOK) == 0.075
-    assert usd(price, 0, MTOK) == 0.6
-    assert "gpt-4o-mini" in price.source
+@pytest.mark.parametrize(
+    ("url", "model", "usage", "costs", "at_most"),
+    [
+        pytest.param(OPENAI, "gpt-4o-mini", Usage(MTOK, 0), 0.15, False, id="prompt"),
+        pytest.param(OPENAI, "gpt-4o-mini", Usage(0, MTOK), 0.6, False, id="answer"),
+        pytest.param(OPENAI, "gpt-4o-mini", Usage(MTOK, 0, MTOK), 0.075, False, id="cached"),
+        pytest.param(
+            OPENAI,
+            "gpt-4o-mini",
+            Usage(MTOK, 0, service_tier="priority"),
+            0.25,
+            False,
+            id="priority",
+        ),
+        pytest.param(OPENAI, "gpt-5", Usage(MTOK, 0, service_tier="flex"), 0.625, False, id="flex"),
+        pytest.param(
+            OPENAI,
+            "gpt-4o-mini",
+            Usage(MTOK, 0, service_tier="flex"),
+            0.15,
+            True,
+            id="flex without a price",
+        ),
+        pytest.param(OPENAI, "gpt-4", Usage(MTOK, 0, MTOK), 30, True, id="cached without a price"),
+        pytest.param(
+            ANTHROPIC,
+            "claude-haiku-4-5",
+            Usage(MTOK, 0, MTOK // 2, None, MTOK // 4, "standard"),
+            0.05 + 0.3125 + 0.25,
+            False,
+            id="Anthropic's cache, read and written",
+        ),
+        pytest.param(
+            ANTHROPIC, "claude-haiku-4-5", Usage(MTOK, 0), 1.25, True, id="perhaps written"
+        ),
+        pytest.param(
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            "gemini-2.5-flash",
+            Usage(MTOK, 0, MTOK // 2),
+            0.15 + 0.015,
+            False,
+            id="Google",
+        ),
+        pytest.param(AZURE, "gpt-4.1", Usage(MTOK, 0), 2, False, id="Azure"),
+    ],
+)
+def test_an_answer_costs_what_the_table_says(
+    url: str, model: str, usage: Usage, costs: float, at_most: bool
+) -> None:
+    price = table_price(model, url)
+    assert price is not None
+    assert model in price.source
+    cost = price.cost(usage)
+    assert cost is not None
+    assert (cost[0] / PICO, cost[1]) == (pytest.approx(costs), at_most)
+    assert price.most(usage[0], usage[1], usage.service_tier) >= cost[0]
+
+
+def test_a_tier_that_the_table_does_not_price_is_unknown() -> None:
+    price = table_price("gpt-4o-mini", OPENAI)
+    assert price is not None
+    assert not price.knows("scale")
+    assert price.cost(Usage(9, 9, service_tier="scale")) is None
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4-turbo", "gpt-5"])
 def test_a_batch_costs_half(model: str) -> None:
     """What is cached is not halved where the table says nothing of batches."""
     online, batch = known(f"openai:{model}"), known(f"openai-batch:{model}")
-    assert usd(batch, MTOK, 0) == usd(online, MTOK, 0) / 2
-    assert usd(batch, 0, MTOK) == usd(online, 0, MTOK) / 2
-    assert batch.cached_input_per_mtok <= batch.input_per_mtok
+    for tier in ("", "default", "batch"):
+        assert usd(batch, MTOK, 0, service_tier=tier) == usd(online, MTOK, 0) / 2
+        assert usd(batch, 0, MTOK, service_tier=tier) == usd(online, 0, MTOK) / 2
+    assert usd(batch, MTOK, 0, MTOK) <= usd(batch, MTOK, 0)
     if model == "gpt-4o-mini":
-        assert batch.cached_input_per_mtok == online.cached_input_per_mtok
+        assert usd(batch, MTOK, 0, MTOK) == usd(online, MTOK, 0, MTOK)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +179,7 @@ def test_a_batch_costs_half(model: str) -> None:
         pytest.param("https://api.groq.com/openai/v1", "llama-3.3-70b-versatile", True, id="groq"),
         pytest.param("https://api.moonshot.ai/v1", "kimi-k2-0905-preview", True, id="an open end"),
         pytest.param("https://openrouter.ai/api/v1", "openai/gpt-4o-mini", True, id="openrouter"),
-        pytest.param("https://mine.openai.azure.com/openai/v1", "gpt-4.1", True, id="azure"),
+        pytest.param(AZURE, "gpt-4.1", True, id="azure"),
         pytest.param("http://127.0.0.1:8000/v1", "gpt-4o-mini", False, id="loopback"),
         pytest.param("https://llm.example.org/v1", "gpt-4o-mini", False, id="another host"),
         pytest.param("https://api.openai.com.example.org", "gpt-4o-mini", False, id="host begins"),
@@ -130,21 +199,15 @@ def test_a_batch_costs_half(model: str) -> None:
     ],
 )
 def test_a_name_has_a_price_at_the_address_of_its_company_alone(
-    url: str, model: str, is_known: bool, monkeypatch: pytest.MonkeyPatch
+    url: str, model: str, is_known: bool
 ) -> None:
-    llm = f"openai:{model}"
-    assert (find_price(config(llm), url) is not None) is is_known
-    assert (find_price(config(llm, base_url=url)) is not None) is is_known
-    monkeypatch.setenv("OPENAI_BASE_URL", url)
-    assert (find_price(config(llm)) is not None) is is_known
+    assert (table_price(model, url) is not None) is is_known
 
 
 def test_several_servers_have_a_price_where_it_is_the_same() -> None:
     here = "http://127.0.0.1:8000/v1"
-    assert known("openai:gpt-4o-mini", base_url=[OPENAI, f"{OPENAI}/"]) == known(
-        "openai:gpt-4o-mini"
-    )
-    assert find_price(config("openai:gpt-4o-mini", base_url=[here, OPENAI])) is None
+    several = config("openai:gpt-4o-mini", base_url=[here, OPENAI])
+    assert find_price(several, load_provider(several), "gpt-4o-mini") is None
     assert known("openai:m", base_url=[here, OPENAI], **OWN)
 
 
@@ -192,8 +255,8 @@ TIERS = prices(TieredPrices(1, [Tier(10, 2), Tier(30, 4)]), TieredPrices(1, [Tie
         pytest.param(
             "openai:gpt-9",
             prices(1, cache_write_mtok=1.25),
-            {1023: 1024, 1024: 1281},
-            id="written to a cache unasked",
+            {10: 13.5},
+            id="perhaps written to a cache unasked",
         ),
         pytest.param("openai:m", prices(1, requests_kcount=12), {0: 12_001}, id="a fee"),
     ],
@@ -209,7 +272,7 @@ def test_the_highest_price_that_may_hold_is_taken(
     snapshot = data_snapshot.DataSnapshot(table, from_auto_update=False)
     monkeypatch.setattr(data_snapshot, "get_snapshot", lambda: snapshot)
     price = known(llm)
-    assert {n: price.cost(n, 1) / MTOK for n in costs} == costs
+    assert {n: round(usd(price, n, 1) * MTOK, 6) for n in costs} == costs
     assert {n: price.most(n, 1) / MTOK for n in costs} == costs
 
 
@@ -218,14 +281,15 @@ def test_the_highest_price_that_may_hold_is_taken(
     [(0.1, 100_000), (0.0375, 37_500), (2.5, 2_500_000), (1e-6, 1), (1.5e-7, 1)],
 )
 def test_prices_become_whole_numbers_rounded_up(per_mtok: float, pico: int) -> None:
-    assert Price(per_mtok, 0.0, 0.0, "test").cost(1, 0) == pico
+    assert Price.given(per_mtok, 0).most(1, 0) == pico
 
 
-def test_more_cached_than_prompt_is_not_believed() -> None:
-    price = Price(1.0, 1.0, 0.5, "test")
-    assert price.cost(10, 0, 99) == price.cost(10, 0, 10)
+def test_more_cached_and_written_than_prompt_is_not_believed() -> None:
+    price = Price("test", (Rates(10, 10, 5, 12),), {})
+    assert price.cost(Usage(10, 0, 99, None, 99)) == price.cost(Usage(10, 0, 10, None, 0))
+    assert price.cost(Usage(10, 0, 4, None, 99)) == price.cost(Usage(10, 0, 4, None, 6))
 
 
-def test_the_most_takes_the_dearest_of_all_tiers_in_reach() -> None:
-    price = Price(5.0, 5.0, 9.0, "test", tiers=(Rates(1.0, 1.0, 1.0, 100),))
-    assert price.most(200, 10) == 200 * 9 * MTOK + 10 * 5 * MTOK
+def test_the_most_takes_the_dearest_of_all_lengths_in_reach() -> None:
+    price = Price("test", (Rates(5, 5, 9), Rates(1, 1, 1, above=100)), {})
+    assert price.most(200, 10) == 200 * 9 + 10 * 5
