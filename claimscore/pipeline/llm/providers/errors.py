@@ -49,8 +49,8 @@ _CONTEXT_LENGTH = re.compile(
 _CONTEXT_LENGTH_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 _CONTENT_FILTER = re.compile(
     r"content_filter|content_policy|content management policy|moderation|\bflagged\b"
-    r"|responsibleaipolicy|data_?inspection_?failed|content exists risk"
-)  # OpenAI, Azure; OpenRouter; Azure; Alibaba; DeepSeek
+    r"|responsibleaipolicy|data_?inspection_?failed|content exists risk|content filtering policy"
+)  # OpenAI, Azure; OpenRouter; Azure; Alibaba; DeepSeek; Anthropic
 _TOO_LARGE = re.compile(r"request too large|too large for .*?tokens per min")
 _LIMIT_AND_REQUESTED = re.compile(r"limit:? ([0-9][0-9,]*)\b.*?requested:? ([0-9][0-9,]*)")
 
