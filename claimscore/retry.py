@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import anyio
 from tenacity import (
+    AsyncRetrying,
     RetryCallState,
     Retrying,
     retry_if_exception_type,
@@ -39,15 +41,18 @@ def retry_wait_s(state: RetryCallState) -> float:
     return backoff_s if told_s is None else told_s + min(backoff_s, 0.1 + told_s / 4)
 
 
-#: The policy; `POLICY.copy(sleep=..., stop=...)(call)` repeats a call that knows when to stop.
-POLICY = Retrying(wait=retry_wait_s, retry=retry_if_exception_type(TransientError), reraise=True)
+_transient = retry_if_exception_type(TransientError)
+
+#: The policy; `await POLICY.copy(sleep=..., stop=...)(call)` repeats a call until it is answered,
+#: and raises the last error where `stop` says so. A copy is for one call at a time.
+POLICY = AsyncRetrying(sleep=anyio.sleep, wait=retry_wait_s, retry=_transient, reraise=True)
+
+#: The same for threads.
+BLOCKING_POLICY = Retrying(wait=retry_wait_s, retry=_transient, reraise=True)
 
 
 class Backoff:
-    """The waits of one request by `POLICY`, for a loop that decides itself when to stop.
-
-    A request that succeeds at once costs nothing: tenacity's own loop takes some 40 µs for it.
-    """
+    """The waits of one request by `POLICY`, for a loop that decides itself when to stop."""
 
     def __init__(self) -> None:
         self._state: RetryCallState | None = None

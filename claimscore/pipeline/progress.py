@@ -260,7 +260,7 @@ class ProgressReporter(Generic[P]):
         noted = -NOTE_INTERVAL_S
         while True:
             if engine is not None:
-                engine.observe()
+                self.progress.engine = engine.stats
             self.progress.tick()
             self._report()
             if time.monotonic() - noted >= NOTE_INTERVAL_S:

@@ -57,7 +57,7 @@ async def supervised(
             raise
         finally:
             if engine is not None:
-                engine.observe()
+                progress.engine = engine.stats
         background.cancel_scope.cancel()
 
 

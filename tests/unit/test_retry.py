@@ -34,15 +34,22 @@ def test_a_retry_after_is_obeyed() -> None:
 @pytest.mark.parametrize(
     ("error", "n_calls"), [(TransientError("x"), 3), (RejectedError("x"), 1), (ValueError("x"), 1)]
 )
-def test_the_policy_repeats_what_may_pass_and_nothing_else(error: Exception, n_calls: int) -> None:
+@pytest.mark.anyio
+async def test_the_policy_repeats_what_may_pass_and_nothing_else(
+    error: Exception, n_calls: int
+) -> None:
     slept: list[float] = []
-    retrying = POLICY.copy(sleep=slept.append, stop=lambda state: state.attempt_number == 3)
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    retrying = POLICY.copy(sleep=sleep, stop=lambda state: state.attempt_number == 3)
     calls = []
 
-    def call() -> None:
+    async def call() -> None:
         calls.append(1)
         raise error
 
     with pytest.raises(type(error)):
-        retrying(call)
+        await retrying(call)
     assert (len(calls), len(slept)) == (n_calls, n_calls - 1)

@@ -49,9 +49,6 @@ class CircuitBreaker:
         group: list[CircuitBreaker] | None = None,
     ) -> None:
         self.is_open = False
-        #: The last failure, for people.
-        self.why = ""
-        self.times_out = False
         self._last_error: TransientError | None = None
         self._max_outage_s = max_outage_s
         self._clock = clock
@@ -64,6 +61,21 @@ class CircuitBreaker:
         self._n_probes = 0
         self._next_probe = self._not_before = 0.0
         self._is_probing = False
+
+    @property
+    def why(self) -> str:
+        """The last failure, for people."""
+        return str(self._last_error or "")
+
+    @property
+    def times_out(self) -> bool:
+        """Whether the last failure was an answer that did not come in time."""
+        return self._last_error is not None and self._last_error.kind == "timeout"
+
+    @property
+    def until(self) -> str:
+        """When the patience ends, in words."""
+        return f"until --max-outage-s {self._max_outage_s:g}"
 
     @property
     def failing_s(self) -> float:
@@ -120,10 +132,13 @@ class CircuitBreaker:
         if self._silent_s() > max(self._max_outage_s, _LEAST_PATIENCE_S):
             raise self._out_of_patience(error)
 
-    def check_patience(self) -> None:
-        """Raise `OutageError` at the end of the patience: for a wait that a server asked for."""
-        if self.patience_s == 0 and self._last_error is not None:
+    def check_patience(self) -> float:
+        """The patience, in seconds, for a wait that a server asked for; `OutageError` at its
+        end."""
+        patience_s = self.patience_s
+        if patience_s == 0 and self._last_error is not None:
             raise self._out_of_patience(self._last_error)
+        return patience_s
 
     def failed(
         self, key: str, error: TransientError, *, probe: bool = False, others_answered: bool = False
@@ -137,7 +152,6 @@ class CircuitBreaker:
         """
         self._begin()
         self._not_before = max(self._not_before, self._clock() + (error.retry_after_s or 0.0))
-        self.why, self.times_out = str(error), error.kind == "timeout"
         self._last_error = error
         if not others_answered:
             self._weigh(key, error)

@@ -13,8 +13,9 @@ import dataclasses
 import functools
 import logging
 import math
+import re
 from collections.abc import Callable, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -23,6 +24,7 @@ from claimscore.errors import (
     ClaimscoreError,
     ConfigError,
     RateLimitError,
+    RejectedError,
     StoppedEarly,
     TransientError,
 )
@@ -30,11 +32,14 @@ from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, base_urls, servers_of
 from claimscore.pipeline.llm.providers.errors import probable_cause
-from claimscore.pipeline.llm.ratelimit.limiter import LimiterState, Permit, RateLimiter
+from claimscore.pipeline.llm.ratelimit.limiter import Permit, RateLimiter
 from claimscore.pipeline.llm.stats import EngineStats, ServerStats
-from claimscore.pipeline.llm.stopping import FirstAnswers, Halted, Stop
+from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.pipeline.llm.tokens import TokenEstimate
 from claimscore.types import Completion, Request
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 #: Is told of rare events: a kind and fields, for the events of a run.
 OnEvent = Callable[..., None]
@@ -46,6 +51,19 @@ TIMEOUT_COUNTS = 2
 
 #: The first of the line does not look again sooner than this, in seconds.
 _LEAST_NAP_S = 0.001
+
+#: So many equal refusals, and nothing accepted: then it is all requests that are refused.
+_ALL_REFUSED = 10
+_NUMBERS = re.compile(r"[0-9a-f-]{8,}|[0-9]+")
+
+#: The status of a server that fails for a reason that it does not tell.
+_SERVER_ERROR = 500
+
+_MAY_HELP = "a lower --max-concurrency or a longer --timeout-s may help"
+
+
+def ignore_event(kind: str, **fields: object) -> None:
+    """For callers that want to hear of no events."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,42 +80,42 @@ class Bounds:
     max_attempts: int = 8
 
 
-@dataclasses.dataclass(slots=True)
-class _FailedAt:
-    """The failures of a request at one endpoint: how many answers that had given when it first
-    failed there, and the attempts that count against the request."""
-
-    answered_before: int
-    used: int = 0
-
-
 class Attempts:
-    """The attempts at one request; `allowed` of them may count against it.
+    """The attempts at one request through a dispatcher; for the policy, when to wait and to stop.
 
-    `sent` are all attempts. `exhausted` says that no further one is allowed. `avoid` are the
-    endpoints where the request failed since its last wait: others are asked first.
+    `sent` are all attempts, `error` is the last failure. `avoid` are the endpoints where the
+    request failed since its last wait: others are asked first.
     """
 
-    def __init__(self, allowed: int) -> None:
-        self.allowed = allowed
+    def __init__(self, dispatcher: Dispatcher, request: Request, key: str) -> None:
+        self.request = request
+        self.key = key
         self.sent = 0
-        self.exhausted = False
+        self.error: TransientError | None = None
         self.avoid: set[Endpoint] = set()
-        self._failed_at: dict[Endpoint, _FailedAt] = {}
+        self._dispatcher = dispatcher
+        #: Where it failed, how much that counts, and the answers that others had there by then.
+        self._failures: list[tuple[Endpoint, int, int]] = []
 
-    @property
-    def used(self) -> int:
-        """Attempts that count: none of those at an endpoint that turned out to be down."""
-        return sum(at.used for endpoint, at in self._failed_at.items() if not endpoint.is_down)
+    def failed(self, endpoint: Endpoint, counts: int) -> None:
+        """Note a failure, and as how many attempts it counts against the request."""
+        self._failures.append((endpoint, counts, endpoint.answered))
 
-    @property
     def others_answered(self) -> bool:
         """Whether an endpoint where this request failed has answered others since."""
-        return any(e.answered > at.answered_before for e, at in self._failed_at.items())
+        return any(endpoint.answered > before for endpoint, _, before in self._failures)
 
-    def at(self, endpoint: Endpoint) -> _FailedAt:
-        """The record of one endpoint, begun with the first failure there."""
-        return self._failed_at.setdefault(endpoint, _FailedAt(endpoint.answered))
+    def are_exhausted(self) -> bool:
+        """Whether so many attempts count against it as may: none at an endpoint that is down."""
+        used = sum(counts for endpoint, counts, _ in self._failures if not endpoint.is_down)
+        return used >= self._dispatcher.max_attempts
+
+    def wait_s(self, state: RetryCallState) -> float:
+        """Seconds to wait before the next one; 0.0 where another way, or endpoint, is at hand."""
+        from claimscore.retry import retry_wait_s
+
+        at_once = isinstance(self.error, AskAgain) or self._dispatcher.another_may_answer(self)
+        return 0.0 if at_once else retry_wait_s(state)
 
 
 class Slot:
@@ -106,113 +124,103 @@ class Slot:
     A context manager, which frees the slot at its end: once the answer is in the cache.
     """
 
-    __slots__ = ("_is_in_flight", "_permit", "endpoint", "is_probe")
+    __slots__ = ("_endpoint", "_is_probe", "_is_sent", "_permit")
 
     def __init__(self, endpoint: Endpoint, permit: Permit, *, is_probe: bool) -> None:
-        self.endpoint = endpoint
-        self.is_probe = is_probe
-        self._permit: Permit | None = permit
-        self._is_in_flight = False
+        self._endpoint = endpoint
+        self._permit = permit
+        self._is_probe = is_probe
+        self._is_sent = False
 
     def __enter__(self) -> Slot:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let another request have the slot; a permit that was not used is given back."""
-        if self._permit is not None:
-            self.endpoint.limiter.failed(self._permit, counted=False)
-        if self.is_probe:
-            self.endpoint.breaker.end_probe()
-        if self._is_in_flight:
-            self.endpoint.dispatcher.landed()
-        self.endpoint.n_free += 1
-        self.endpoint.dispatcher.look_again()
+        endpoint = self._endpoint
+        if self._is_sent:
+            endpoint.ended += 1
+        else:
+            endpoint.limiter.failed(self._permit, counted=False)
+        if self._is_probe:
+            endpoint.breaker.end_probe()
+        endpoint.n_held -= 1
+        endpoint.dispatcher.look_again()
 
-    async def send(self, request: Request, key: str, attempts: Attempts) -> Completion:
+    async def send(self, attempts: Attempts) -> Completion:
         """Send the request, once, and return its answer.
 
-        Raises `TransientError` where it may be sent again (`attempts.exhausted`: it may not),
-        `RejectedError`, and whatever stops the run.
+        Raises `TransientError` where it may be sent again, `RejectedError`, and whatever stops
+        the run.
         """
-        endpoint, dispatcher = self.endpoint, self.endpoint.dispatcher
+        endpoint, dispatcher = self._endpoint, self._endpoint.dispatcher
+        request = attempts.request
         reservation = dispatcher.spending.try_reserve(request)
         if reservation is None:
             with dispatcher.stop.waiting():
                 reservation = await dispatcher.spending.reserve(request)
         attempts.sent += 1
-        endpoint.sent += 1
-        self._is_in_flight = True
-        dispatcher.took_off()
+        endpoint.begun += 1
+        self._is_sent = True
         try:
             with anyio.move_on_after(endpoint.timeout_s) as time_limit:
                 completion = await endpoint.provider.complete(request)
             if time_limit.cancelled_caught:
                 raise TransientError(f"no answer within {endpoint.timeout_s:g} s", "timeout")
         except BaseException as exc:
-            self._give_back(exc, reservation)
+            self._settle_failure(exc, reservation)
             dispatcher.refused(exc, endpoint)
-            if isinstance(exc, TransientError) and not isinstance(exc, AskAgain):
-                endpoint.failed(key, exc, attempts, probe=self.is_probe)
+            if isinstance(exc, TransientError):
+                attempts.error = exc
+                endpoint.failed(exc, attempts, probe=self._is_probe)
             raise
-        permit, self._permit = self._permit, None
         dispatcher.spending.settle(reservation, completion.usage)
-        endpoint.succeeded(request, completion, permit)
+        endpoint.succeeded(request, completion, self._permit)
         return completion
 
-    def _give_back(self, error: BaseException, reservation: Reservation) -> None:
+    def _settle_failure(self, error: BaseException, reservation: Reservation) -> None:
         """Tell limiter and budget of an attempt that failed, and whether it may be billed."""
-        endpoint, permit, self._permit = self.endpoint, self._permit, None
-        assert permit is not None, "a slot is for one attempt"
-        limits = error.limits if isinstance(error, TransientError) else None
+        limiter, spending = self._endpoint.limiter, self._endpoint.dispatcher.spending
+        kind, limits = "", None
+        may_be_billed = not isinstance(error, ClaimscoreError)  # cancelled, or a bug
         if isinstance(error, TransientError):
-            may_be_billed = error.may_be_billed
-        else:  # cancelled, or a bug: the server may have done the work
-            may_be_billed = not isinstance(error, ClaimscoreError)
+            kind, limits, may_be_billed = error.kind, error.limits, error.may_be_billed
         if isinstance(error, RateLimitError):
-            endpoint.limiter.refused(permit, error.retry_after_s, limits)
+            limiter.refused(self._permit, error.retry_after_s, limits)
         else:
-            timed_out = isinstance(error, TransientError) and error.kind == "timeout"
-            endpoint.limiter.failed(
-                permit, counted=may_be_billed, limits=limits, timed_out=timed_out
-            )
-        spending = endpoint.dispatcher.spending
+            timed_out = kind == "timeout"
+            limiter.failed(self._permit, counted=may_be_billed, limits=limits, timed_out=timed_out)
         if may_be_billed:
             spending.keep(reservation)
-            return
-        received = not (isinstance(error, TransientError) and error.kind == "connect")
-        spending.release(reservation, sent=received)
-        if not received:  # a refused connection is no request
-            endpoint.sent -= 1
-            endpoint.dispatcher.stats.sent -= 1
+        else:
+            spending.release(reservation, sent=kind != "connect")
 
 
 class Endpoint:
-    """One server of a provider: its limiter, its circuit breaker, its slots, its numbers."""
+    """One server of a provider: its limiter, its circuit breaker, its slots, its numbers.
+
+    `begun` attempts were made, of which `ended` are over and `unreached` did not reach the server;
+    `answered` brought an answer. `n_held` slots are taken.
+    """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         provider: Provider,
+        bounds: Bounds,
         limiter: RateLimiter,
         breaker: CircuitBreaker,
-        *,
-        max_concurrency: int,
-        timeout_s: float | None,
-        on_event: OnEvent,
     ) -> None:
         own_s = getattr(provider, "timeout_s", None)
+        is_patient = bounds.timeout_s and own_s and own_s <= bounds.timeout_s
         self.dispatcher = dispatcher
         self.provider = provider
         self.limiter = limiter
         self.breaker = breaker
         self.address = "".join(base_urls(provider)[:1]) or provider.namespace
         #: None where the provider itself waits no longer for an answer.
-        self.timeout_s = None if timeout_s and own_s and own_s <= timeout_s else timeout_s
-        self.n_free = max_concurrency
-        self.sent = 0
-        self.answered = 0
-        self._max_concurrency = max_concurrency
-        self._on_event = on_event
+        self.timeout_s = None if is_patient else bounds.timeout_s
+        self.begun = self.ended = self.unreached = self.answered = self.n_held = 0
+        self._n_slots = bounds.max_concurrency
         self._estimate = TokenEstimate()
 
     @property
@@ -221,14 +229,9 @@ class Endpoint:
         return self.breaker.is_open
 
     @property
-    def down_s(self) -> float:
-        """For how many seconds it has been down; 0.0 where it is up."""
-        return self.breaker.failing_s if self.breaker.is_open else 0.0
-
-    @property
-    def n_held(self) -> int:
-        """Slots that are taken."""
-        return self._max_concurrency - self.n_free
+    def in_flight(self) -> int:
+        """Requests that were sent and whose answers are not in the cache."""
+        return self.begun - self.ended
 
     @property
     def is_to_be_probed(self) -> bool:
@@ -237,12 +240,30 @@ class Endpoint:
 
     def stats(self) -> ServerStats:
         """The numbers of this moment."""
-        why = self.breaker.why if self.is_down else ""
-        return ServerStats(self.address, self.sent, self.answered, self.n_held, self.down_s, why)
+        limits, breaker = self.limiter.state(), self.breaker
+        down_s = breaker.failing_s if breaker.is_open else 0.0
+        waiting_s, why = max(0.0, limits.paused_until - anyio.current_time()), ""
+        if isinstance(self.provider, Collecting):
+            why, waiting_s = self.provider.under_way()
+        elif breaker.is_open:
+            waiting_s, why = down_s, f"no answers: {breaker.why}"
+            if breaker.times_out:
+                why = f"{breaker.why}; asking one at a time: {_MAY_HELP}"
+            elif not self.answered:
+                first = f"nothing has answered yet; is --base-url right? ({breaker.until})"
+                why = f"{first}: {breaker.why}"
+        elif waiting_s:
+            why = limits.why
+        elif limits.window is not None:
+            many = "one request" if limits.window == 1 else f"{limits.window} requests"
+            why = f"answers time out, so {many} at a time: {_MAY_HELP}"
+        counts = self.begun - self.unreached, self.answered, self.in_flight
+        kept = limits.rpm, limits.tpm, limits.source
+        return ServerStats(self.address, *counts, down_s, waiting_s, why, *kept)
 
     def wait_s(self, request: Request) -> float:
         """Seconds until the request could be sent, as far as is known before the next outcome."""
-        if not self.n_free:
+        if self.n_held >= self._n_slots:
             return math.inf
         wait_s = self.breaker.probe_in_s if self.is_down else 0.0
         return max(wait_s, self.limiter.wait_s(self._estimate.expect(request)))
@@ -250,54 +271,50 @@ class Endpoint:
     def take(self, request: Request) -> Slot | None:
         """A slot for the request if it can be sent now; as the probe where that is due."""
         is_probe = self.is_to_be_probed
-        if not self.n_free or (self.is_down and not is_probe):
+        if self.n_held >= self._n_slots or (self.is_down and not is_probe):
             return None
         permit = self.limiter.try_reserve(self._estimate.expect(request))
         if permit is None:
             return None
-        self.n_free -= 1
+        self.n_held += 1
         if is_probe:
             self.breaker.begin_probe()
         return Slot(self, permit, is_probe=is_probe)
 
-    def succeeded(self, request: Request, completion: Completion, permit: Permit | None) -> None:
+    def succeeded(self, request: Request, completion: Completion, permit: Permit) -> None:
         """An attempt was answered."""
-        assert permit is not None, "a slot is for one attempt"
         self.answered += 1
-        self.dispatcher.stats.answered += 1
-        self.dispatcher.first_answers.accepted()
         used_tokens = self._estimate.learn(request, completion)
         self.limiter.answered(permit, used_tokens, completion.limits)
         down_s = self.breaker.answered()
         if down_s:
             self.limiter.resume_gently()
-            self._on_event("outage ended", seconds=round(down_s, 3))
+            self.dispatcher.came_back(self, down_s)
         self.dispatcher.look_again()  # the limiter may let one pass before this slot is free
 
-    def failed(
-        self, key: str, error: TransientError, attempts: Attempts, *, probe: bool = False
-    ) -> None:
-        """An attempt at the request `key` failed; decides whether that counts against it.
+    def failed(self, error: TransientError, attempts: Attempts, *, probe: bool) -> None:
+        """An attempt failed; decides whether that counts against its request.
 
         Raises `OutageError` where no server has answered for too long.
         """
-        stats, breaker = self.dispatcher.stats, self.breaker
+        if isinstance(error, AskAgain):
+            return
+        dispatcher, stats, breaker = self.dispatcher, self.dispatcher.stats, self.breaker
+        self.unreached += error.kind == "connect"
         attempts.avoid.add(self)
-        logger.debug("request %s failed: %s: %s", key, error.kind, error)
+        logger.debug("request %s failed: %s: %s", attempts.key, error.kind, error)
         stats.last_error = str(error)
         if error.kind not in stats.retries:
-            self._on_event("first retry", error_kind=error.kind, error=str(error))
+            dispatcher.tell(self, "first retry", error_kind=error.kind, error=str(error))
         stats.retries[error.kind] += 1
         if isinstance(error, RateLimitError):
             breaker.refused(error)
             return
-        here, was_open = attempts.at(self), breaker.is_open
-        counts = breaker.failed(key, error, probe=probe, others_answered=attempts.others_answered)
+        was_open, others_answered = breaker.is_open, attempts.others_answered()
+        counts = breaker.failed(attempts.key, error, probe=probe, others_answered=others_answered)
+        attempts.failed(self, counts * (TIMEOUT_COUNTS if error.kind == "timeout" else 1))
         if breaker.is_open and not was_open:
-            self._on_event("outage began", error=str(error))
-        if counts:
-            here.used += TIMEOUT_COUNTS if error.kind == "timeout" else 1
-            attempts.exhausted = attempts.used >= attempts.allowed
+            dispatcher.went_down(self, error)
 
 
 class Dispatcher:
@@ -306,6 +323,9 @@ class Dispatcher:
     Of several endpoints the one with the fewest requests in flight is used, so each gets what it
     can do, and one that is down is left out. `on_event` is then told which endpoint an event is
     about (`server`), and of an outage only when all endpoints are down.
+
+    A provider that `collects` answers by batch jobs limits and repeats them itself, and what it
+    has sent goes on when the process ends.
     """
 
     def __init__(
@@ -320,106 +340,40 @@ class Dispatcher:
         max_outage_s: float,
         on_event: OnEvent,
     ) -> None:
-        self.provider = provider
-        #: Its answers come in batch jobs: it limits and repeats them itself, has a journal of its
-        #: own, and what it has sent goes on when the process ends.
-        self.collects = isinstance(provider, Collecting)
         if isinstance(provider, Collecting):
             bounds = Bounds(max_concurrency=provider.batch_size, timeout_s=None, max_attempts=1)
+        servers, group = servers_of(provider), list[CircuitBreaker]()
+        self.provider = provider
+        self.collects = isinstance(provider, Collecting)
         self.max_attempts = bounds.max_attempts
+        self.max_concurrency = bounds.max_concurrency * len(servers)
         self.spending = spending
         self.stop = stop
-        self.first_answers = FirstAnswers()
         self.stats = stats
         self._on_event = on_event
-        self._all_landed: anyio.Event | None = None
         self._line = anyio.Lock(fast_acquire=True)  # first come, first served
         self._changed = anyio.Event()
-        self._all_down_since: float | None = None
-        group: list[CircuitBreaker] = []
-        self._in_flight = 0
-        servers = servers_of(provider)
-        self.max_concurrency = bounds.max_concurrency * len(servers)
-
-        def limiter_of(server: Provider) -> RateLimiter:
-            address = {} if len(servers) == 1 else {"server": base_urls(server)[0]}
-            return limiter(
+        self._all_down_since = math.inf
+        self._refusal, self._n_refused = "", 0
+        self.endpoints: tuple[Endpoint, ...] = ()
+        for server in servers:
+            address = {"server": base_urls(server)[0]} if len(servers) > 1 else {}
+            its_limiter = limiter(
                 rpm=bounds.rpm,
                 tpm=bounds.tpm,
                 max_concurrency=bounds.max_concurrency,
                 slow_start=not self.collects,
                 on_event=functools.partial(on_event, **address),
             )
-
-        self.endpoints = tuple(
-            Endpoint(
-                self,
-                server,
-                limiter_of(server),
-                CircuitBreaker(max_outage_s, group=group),
-                max_concurrency=bounds.max_concurrency,
-                timeout_s=bounds.timeout_s,
-                on_event=on_event if len(servers) == 1 else self._event_of(server),
-            )
-            for server in servers
-        )
-
-    # -- its state
+            breaker = CircuitBreaker(max_outage_s, group=group)
+            self.endpoints += (Endpoint(self, server, bounds, its_limiter, breaker),)
 
     @property
     def is_down(self) -> bool:
         """Whether no endpoint is up."""
         return all(endpoint.is_down for endpoint in self.endpoints)
 
-    @property
-    def down_s(self) -> float:
-        """For how many seconds all endpoints have been down."""
-        return min(endpoint.down_s for endpoint in self.endpoints)
-
-    @property
-    def why_down(self) -> str:
-        """The last failure at the endpoint that went down last."""
-        return min(self.endpoints, key=lambda endpoint: endpoint.down_s).breaker.why
-
-    @property
-    def times_out(self) -> bool:
-        """Whether the servers are taken to be down because no answer came in time."""
-        return self.is_down and all(one.breaker.times_out for one in self.endpoints)
-
-    def refused(self, error: BaseException, endpoint: Endpoint) -> None:
-        """Stop where the first answers are all the same refusal: the next would be too."""
-        if not isinstance(error, ClaimscoreError) or not self.first_answers.refused(error):
-            return
-        status = error.status if isinstance(error, TransientError) else None
-        server = getattr(endpoint.provider, "server", None)
-        cause = probable_cause(str(error), status, has_key=server is None or server.may_be_known)
-        said = f"the first answers are all the same refusal, and none is accepted: {error}; {cause}"
-        was_accepted = self.stats.hits or self.spending.before.prompt_tokens
-        self.stop.halt(StoppedEarly(said) if was_accepted else ConfigError(said))
-
-    def limits(self) -> LimiterState:
-        """The sum of the limits of all endpoints that are up, and the shortest of their pauses."""
-        up = [endpoint for endpoint in self.endpoints if not endpoint.is_down] or self.endpoints
-        states = [endpoint.limiter.state() for endpoint in up]
-        first = min(states, key=lambda state: state.paused_until)
-        rpm, tpm = _sum([state.rpm for state in states]), _sum([state.tpm for state in states])
-        told = next((state for state in states if state.source != "none"), first)
-        source = "none" if rpm is None and tpm is None else told.source
-        windows = [state.window for state in states if state.window is not None]
-        window = sum(windows) if len(windows) == len(states) else None
-        return LimiterState(rpm, tpm, source, first.paused_until, first.why, window)
-
-    def servers(self) -> list[ServerStats]:
-        """The numbers of each of several endpoints; none of an only one."""
-        return [endpoint.stats() for endpoint in self.endpoints] if self._are_several else []
-
-    @property
-    def _are_several(self) -> bool:
-        return len(self.endpoints) > 1
-
-    # -- slots
-
-    async def slot(self, request: Request, attempts: Attempts) -> Slot:
+    async def slot(self, attempts: Attempts) -> Slot:
         """Wait for a slot for the request. Raises `Halted` where the engine stops, `OutageError`
         where every server is down and asks for a longer wait than `max_outage_s` allows.
 
@@ -427,17 +381,17 @@ class Dispatcher:
         they failed look beside it, so that they keep nothing from the others.
         """
         if self.stop.reason is None and not self._line.locked():
-            slot = self._best(request, attempts.avoid)
+            slot = self._best(attempts)
             if slot is not None:
                 return slot
         with self.stop.waiting():
             async with contextlib.nullcontext() if attempts.avoid else self._line:
                 while self.stop.reason is None:
-                    slot = self._best(request, attempts.avoid)
+                    slot = self._best(attempts)
                     if slot is not None:
                         return slot
                     choice = self._choice(attempts.avoid)
-                    wait_s = min(endpoint.wait_s(request) for endpoint in choice)
+                    wait_s = min(endpoint.wait_s(attempts.request) for endpoint in choice)
                     if all(endpoint.breaker.asks_too_much for endpoint in self.endpoints):
                         wait_s = min(wait_s, self.patience_s())
                     with anyio.move_on_after(max(wait_s, _LEAST_NAP_S)):
@@ -449,9 +403,7 @@ class Dispatcher:
 
         Raises `OutageError` where no server has answered for `max_outage_s`.
         """
-        breaker = self.endpoints[0].breaker
-        breaker.check_patience()
-        return max(breaker.patience_s, _LEAST_NAP_S)
+        return max(self.endpoints[0].breaker.check_patience(), _LEAST_NAP_S)
 
     def look_again(self) -> None:
         """Let those who wait look whether they can have a slot now."""
@@ -460,43 +412,22 @@ class Dispatcher:
 
     def another_may_answer(self, attempts: Attempts) -> bool:
         """Whether an endpoint is up where the request has not failed since its last wait."""
-        return self._are_several and not all(
+        return len(self.endpoints) > 1 and not all(
             endpoint.is_down for endpoint in self.endpoints if endpoint not in attempts.avoid
         )
 
-    def took_off(self) -> None:
-        """A request was sent."""
-        self.stats.sent += 1
-        self.stats.in_flight += 1
-        self._in_flight += 1
-
-    def landed(self) -> None:
-        """A request has ended, and its answer, if there is one, is in the cache."""
-        self.stats.in_flight -= 1
-        self._in_flight -= 1
-        if self._all_landed is not None and not self._in_flight:
-            self._all_landed.set()
-            self._all_landed = None
-
     async def all_landed(self) -> None:
         """Return when no request is in flight."""
-        while self._in_flight:
-            self._all_landed = self._all_landed or anyio.Event()
-            await self._all_landed.wait()
+        while any(endpoint.in_flight for endpoint in self.endpoints):
+            await self._changed.wait()
 
-    def _best(self, request: Request, avoid: Set[Endpoint]) -> Slot | None:
+    def _best(self, attempts: Attempts) -> Slot | None:
         """A slot at an endpoint whose probe is due, else where fewest requests are in flight."""
-        choice = self._choice(avoid)
+        choice, request = self._choice(attempts.avoid), attempts.request
         if len(choice) == 1:
             return choice[0].take(request)
-        probes = [endpoint for endpoint in choice if endpoint.is_to_be_probed]
-        up = [endpoint for endpoint in choice if endpoint.n_free and not endpoint.is_down]
-        up.sort(key=lambda endpoint: (endpoint.n_held, endpoint.sent))
-        for endpoint in (*probes, *up):
-            slot = endpoint.take(request)
-            if slot is not None:
-                return slot
-        return None
+        order = sorted(choice, key=lambda one: (not one.is_to_be_probed, one.n_held, one.begun))
+        return next(filter(None, (endpoint.take(request) for endpoint in order)), None)
 
     def _choice(self, avoid: Set[Endpoint]) -> Sequence[Endpoint]:
         """The endpoints to be asked; all of them where only some that are down would be left."""
@@ -505,39 +436,52 @@ class Dispatcher:
         others = [endpoint for endpoint in self.endpoints if endpoint not in avoid]
         return self.endpoints if all(endpoint.is_down for endpoint in others) else others
 
-    # -- events of several endpoints
+    # -- what endpoints tell
 
-    def _event_of(self, server: Provider) -> OnEvent:
-        """Events of one endpoint, by its address: it goes down and comes back; only all of them
-        together are an outage."""
-        address = "".join(base_urls(server)[:1])
+    def tell(self, endpoint: Endpoint, kind: str, **fields: object) -> None:
+        """An event of an endpoint, which is named where there are several."""
+        address = {"server": endpoint.address} if len(self.endpoints) > 1 else {}
+        self._on_event(kind, **address, **fields)
 
-        def tell(kind: str, **fields: Any) -> None:
-            if kind == "outage began":
-                why = fields["error"].removeprefix(f"{address}: ")
-                fields["notice"] = f"{address} is down and left out: {why}"
-                self._on_event("server down", server=address, **fields)
-                if self.is_down:
-                    self._all_down_since = anyio.current_time()
-                    self._on_event("outage began", error=fields["error"])
-            elif kind == "outage ended":
-                fields["notice"] = f"{address} answers again, after {fields['seconds']:,.0f} s"
-                self._on_event("server back", server=address, **fields)
-                if self._all_down_since is not None:
-                    lasted_s = anyio.current_time() - self._all_down_since
-                    self._all_down_since = None
-                    self._on_event("outage ended", seconds=round(lasted_s, 3))
-            else:
-                self._on_event(kind, server=address, **fields)
+    def went_down(self, endpoint: Endpoint, error: TransientError) -> None:
+        """An endpoint is taken to be down; with the last one an outage begins."""
+        if len(self.endpoints) > 1:
+            why = str(error).removeprefix(f"{endpoint.address}: ")
+            notice = f"{endpoint.address} is down and left out: {why}"
+            self.tell(endpoint, "server down", error=str(error), notice=notice)
+        if self.is_down:
+            self._all_down_since = anyio.current_time() - endpoint.breaker.failing_s
+            self._on_event("outage began", error=str(error))
 
-        return tell
+    def came_back(self, endpoint: Endpoint, down_s: float) -> None:
+        """An endpoint answers again; with the first one an outage ends."""
+        if len(self.endpoints) > 1:
+            notice = f"{endpoint.address} answers again, after {down_s:,.0f} s"
+            self.tell(endpoint, "server back", seconds=round(down_s, 3), notice=notice)
+        lasted_s = anyio.current_time() - self._all_down_since
+        if lasted_s > 0:
+            self._all_down_since = math.inf
+            self._on_event("outage ended", seconds=round(lasted_s, 3))
 
+    def refused(self, error: BaseException, endpoint: Endpoint) -> None:
+        """Stop where the first answers are all the same refusal, but for its numbers: the next
+        would be too.
 
-def _sum(figures: Sequence[float | None]) -> float | None:
-    """The sum; None where one of them is not known."""
-    known = [figure for figure in figures if figure is not None]
-    return sum(known) if len(known) == len(figures) else None
-
-
-def ignore_event(kind: str, **fields: object) -> None:
-    """For callers that want to hear of no events."""
+        Not counted are refusals that pass (too fast, overloaded, no connection) and those that are
+        about a text (a filter, its length).
+        """
+        status = error.status if isinstance(error, TransientError) else None
+        is_rejected = isinstance(error, RejectedError) and error.kind == "rejected"
+        is_accepted = any(one.answered for one in self.endpoints)
+        if is_accepted or not (is_rejected or status == _SERVER_ERROR):
+            return
+        refusal = _NUMBERS.sub("#", str(error))
+        self._n_refused = self._n_refused + 1 if refusal == self._refusal else 1
+        self._refusal = refusal
+        if self._n_refused < _ALL_REFUSED:
+            return
+        server = getattr(endpoint.provider, "server", None)
+        cause = probable_cause(str(error), status, has_key=server is None or server.may_be_known)
+        why = f"the first answers are all the same refusal, and none is accepted: {error}; {cause}"
+        was_accepted = self.stats.hits or self.spending.before.prompt_tokens
+        self.stop.halt(StoppedEarly(why) if was_accepted else ConfigError(why))

@@ -1,4 +1,4 @@
-"""Many questions to one provider: cache, single flight, retry, limiter, provider.
+"""Many questions to providers: cache, single flight, retry, limiter, provider.
 
 A request holds its slot until its answer is committed to the cache, so a kill costs at most the
 requests in flight. A failure of one request is a value (`Failure`); an error that stops the run
@@ -8,7 +8,7 @@ requests in flight. A failure of one request is a value (`Failure`); an error th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -20,14 +20,10 @@ from claimscore.cache.base import Cache
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_keys
 from claimscore.config import FailureLimit
-from claimscore.errors import AskAgain, RejectedError, StoppedEarly, TransientError
+from claimscore.errors import RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Attempts, Bounds, Dispatcher, OnEvent, ignore_event
-from claimscore.pipeline.llm.providers.base import (
-    Collecting,
-    Provider,
-    extra_params,
-)
+from claimscore.pipeline.llm.providers.base import Collecting, Provider, extra_params
 from claimscore.pipeline.llm.question import Answer, Invalid, Parse, Question, validate
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
@@ -36,6 +32,9 @@ from claimscore.pipeline.llm.stopping import GRACE_S, Closed, Halted, Stop
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
 if TYPE_CHECKING:
+    from tenacity import RetryCallState
+    from tenacity.asyncio import AsyncRetrying
+
     from claimscore.retry import Sleep
 
 T = TypeVar("T")
@@ -64,27 +63,32 @@ class Engine:
         rpm: float | None = None,
         tpm: float | None = None,
         max_concurrency: int = 64,
+        timeout_s: float | None = 120.0,
         max_attempts: int = 8,
         task_bounds: Mapping[str, Bounds] = MappingProxyType({}),
         max_samples: int = 3,
-        timeout_s: float | None = 120.0,
         max_outage_s: float = 3600.0,
         failure_limit: FailureLimit | None = None,
         retry_failed: bool = False,
         limiter: Callable[..., RateLimiter] = RateLimiter,
         spending: Budget | None = None,
         on_event: OnEvent | None = None,
-        stop: Stop | None = None,
         sleep: Sleep = anyio.sleep,
     ) -> None:
         self.provider = provider
-        self.stats = EngineStats()
+        self._task_providers = tasks
+        self._cache = cache
+        self._sleep = sleep
+        self._max_samples = max_samples
+        self._retry_failed = retry_failed
+        self._failure_limit = failure_limit or FailureLimit()
         self._spending = spending or Budget()
-        self._max_outage_s = max_outage_s
-        self._stop = stop or Stop()
-        self._tasks_providers = dict(tasks)
-        bounds = Bounds(rpm, tpm, max_concurrency, timeout_s, max_attempts)
+        self._stop = Stop()
+        self._stats = EngineStats()
+        self._single_flight = SingleFlight(cache, self._stop, sleep)
+        self._commits = GroupCommit(cache, self._spending.flush)
         self._dispatchers: dict[int, Dispatcher] = {}
+        bounds = Bounds(rpm, tpm, max_concurrency, timeout_s, max_attempts)
         for task, asked in (("", provider), *tasks.items()):
             if id(asked) not in self._dispatchers:
                 self._dispatchers[id(asked)] = Dispatcher(
@@ -94,24 +98,17 @@ class Engine:
                     spending=self._spending,
                     max_outage_s=max_outage_s,
                     stop=self._stop,
-                    stats=self.stats,
+                    stats=self._stats,
                     on_event=on_event or ignore_event,
                 )
-        self._dispatcher = self._dispatchers[id(provider)]
         self.max_concurrency = sum(one.max_concurrency for one in self._dispatchers.values())
-        self._cache = cache
-        self._single_flight = SingleFlight(cache, self._stop, sleep)
-        self._commits = GroupCommit(cache, self._spending.flush)
-        self._backlog = _Backlog(few=self.max_concurrency)
-        self._failure_limit = failure_limit or FailureLimit()
-        self._sleep = sleep
-        self._max_samples = max_samples
-        self._retry_failed = retry_failed
+        #: The questions of every call that no worker has begun.
+        self._unbegun: dict[object, Sized] = {}
+        self._ran_short: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Engine:
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._tasks.start_soon(self._commits.run)
         for provider in self._collecting():
             provider.start(self._tasks)
         return self
@@ -119,12 +116,11 @@ class Engine:
     async def __aexit__(self, *_: object) -> None:
         assert self._tasks is not None
         self._stop.halt(Closed("the engine is closed"), GRACE_S)
-        self._commits.close()
         await self._tasks.__aexit__(None, None, None)
 
     def provider_for(self, task: str) -> Provider:
         """The provider that a task asks."""
-        return self._tasks_providers.get(task, self.provider)
+        return self._task_providers.get(task, self.provider)
 
     @property
     def providers(self) -> list[Provider]:
@@ -221,67 +217,36 @@ class Engine:
     async def runs_short(self) -> None:
         """Wait until fewer questions are left to be begun than requests may be in flight, so that
         more would be of use. At once where nothing is asked, or the engine was stopped."""
-        await self._backlog.runs_short()
+        while not self._is_short():
+            self._ran_short = self._ran_short or anyio.Event()
+            await self._ran_short.wait()
+
+    def _is_short(self) -> bool:
+        return sum(map(len, self._unbegun.values())) < self.max_concurrency
+
+    def _tell_if_short(self) -> None:
+        if self._ran_short is not None and self._is_short():
+            self._ran_short.set()
+            self._ran_short = None
 
     def stop(self, reason: StoppedEarly | None = None) -> None:
         """Send nothing more. Requests in flight finish and are kept; calls raise the reason."""
         notices = [provider.notice() for provider in self._collecting()]
-        said = str(reason or "interrupted")
-        self._stop.halt(StoppedEarly("; ".join(filter(None, [said, *notices]))))
+        why = str(reason or "interrupted")
+        self._stop.halt(StoppedEarly("; ".join(filter(None, [why, *notices]))))
 
-    def observe(self) -> EngineStats:
-        """The numbers of this moment: `stats` with those of limiter, budget and servers."""
-        stats, dispatcher = self.stats, self._dispatcher
-        limits, totals = dispatcher.limits(), self._spending.totals
-        stats.rpm, stats.tpm, stats.limits_from = limits.rpm, limits.tpm, limits.source
+    @property
+    def stats(self) -> EngineStats:
+        """The numbers of this moment; the same object every time."""
+        stats, totals = self._stats, self._spending.totals
+        dispatchers = self._dispatchers.values()
+        stats.see([[server.stats() for server in one.endpoints] for one in dispatchers])
         stats.prompt_tokens = totals.prompt_tokens
         stats.completion_tokens = totals.completion_tokens
         stats.cached_prompt_tokens = totals.cached_prompt_tokens
         stats.usd, stats.possibly_billed_usd = totals.usd, totals.possibly_billed_usd
         stats.answers_at_most = totals.answers_at_most
-        stats.waiting_s = max(0.0, limits.paused_until - anyio.current_time())
-        stats.why = limits.why if stats.waiting_s else ""
-        for provider in self._collecting():
-            stats.why, stats.waiting_s = provider.under_way()
-        stats.is_down, stats.servers = dispatcher.is_down, dispatcher.servers()
-        if stats.is_down:
-            stats.waiting_s, stats.why = dispatcher.down_s, f"no answers: {dispatcher.why_down}"
-            if dispatcher.times_out:
-                stats.why = f"{dispatcher.why_down}; asking one at a time: {self._patience()}"
-            elif not stats.answered:
-                stats.why = (
-                    "nothing has answered yet; is --base-url right? "
-                    f"(until --max-outage-s {self._max_outage_s:g}): {dispatcher.why_down}"
-                )
-        elif limits.window is not None and not stats.why:
-            many = "one request" if limits.window == 1 else f"{limits.window} requests"
-            stats.why = f"answers time out, so {many} at a time: {self._patience()}"
         return stats
-
-    def _patience(self) -> str:
-        return "a lower --max-concurrency or a longer --timeout-s may help"
-
-
-class _Backlog:
-    """Counts the questions of all calls that no worker has begun; fewer than `few` are few."""
-
-    def __init__(self, few: int) -> None:
-        self._few = few
-        self._n = 0
-        self._became_few = anyio.Event()
-
-    def add(self, n: int) -> None:
-        """So many more; with a negative number fewer."""
-        self._n += n
-        if self._n < self._few:
-            self._became_few.set()
-
-    async def runs_short(self) -> None:
-        """Wait until they are few; at once where they are."""
-        while self._n >= self._few:
-            if self._became_few.is_set():
-                self._became_few = anyio.Event()
-            await self._became_few.wait()
 
 
 class _Call(Generic[T]):
@@ -308,31 +273,28 @@ class _Call(Generic[T]):
         self._question = question
         self._parse = parse
         self._counted = counted
-        self._n_unbegun = 0
         self._n_more = 0
         self._n_workers = 0
         self._is_cancelled = False
-        self._missing: deque[Question[T]] = deque()
+        self._left: deque[Question[T]] = deque()
         self._followers: dict[str, list[Question[T]]] = {}
         self._tasks: TaskGroup
 
     async def run(self) -> dict[str, Answer[T] | Failure]:
         """The outcome of every key; raise the error that stopped the engine, if one did."""
-        self._begin(-len(self._keys))
+        unbegun = self._engine._unbegun
+        unbegun[self] = self._keys
         try:
             outcomes, missing = await self._take_stored()
-            self._begin(len(self._keys) - len(missing))
+            unbegun[self] = self._left
             if missing:
                 await self._ask(list(missing.values()))
         finally:
-            self._begin(self._n_unbegun)
+            del unbegun[self]
+            self._engine._tell_if_short()
         for key, question in missing.items():
             outcomes[key] = cast("Answer[T] | Failure", question.outcome)
         return outcomes
-
-    def _begin(self, n: int = 1) -> None:
-        self._n_unbegun -= n
-        self._engine._backlog.add(-n)
 
     async def _take_stored(
         self,
@@ -341,45 +303,36 @@ class _Call(Generic[T]):
 
         A question is made only where the first stored answer is not one that can be used.
         """
-        found: dict[str, Answer[T] | Failure] = {}
+        outcomes: dict[str, Answer[T] | Failure] = {}
         missing: dict[str, Question[T]] = {}
-        cache, stats, parse = self._engine._cache, self._engine.stats, self._parse
         for start in range(0, len(self._keys), _BULK):
-            keys = self._keys[start : start + _BULK]
-            stored, n_before = cache.get_many(keys), len(found)
-            left: dict[str, Question[T]] = {}
-            for key in keys:
-                entry = stored.get(key)
-                if entry is None:
-                    missing[key] = self._question(key)
-                    continue
-                verdict = validate(entry.completion, parse)
-                if isinstance(verdict, Invalid):
-                    left[key] = self._question(key)
-                    left[key].go_on(verdict, is_new=False)
-                else:
-                    found[key] = Answer(key, entry.completion, verdict, cached=True)
+            left: dict[str, Question[T] | None]
+            left = dict.fromkeys(self._keys[start : start + _BULK])
             while left:
-                stored, invalid = cache.get_many([each.key for each in left.values()]), {}
+                stored = self._engine._cache.get_many([q.key if q else k for k, q in left.items()])
+                following: dict[str, Question[T] | None] = {}
                 for key, question in left.items():
-                    entry = stored.get(question.key)
+                    entry = stored.get(question.key if question else key)
                     if entry is None:
-                        missing[key] = question
-                    elif question.use_stored(entry.completion, parse):
-                        found[key] = cast("Answer[T]", question.outcome)
+                        missing[key] = question or self._question(key)
+                        continue
+                    verdict = validate(entry.completion, self._parse)
+                    if isinstance(verdict, Invalid):
+                        following[key] = question = question or self._question(key)
+                        question.go_on(verdict, is_new=False)
                     else:
-                        invalid[key] = question
-                left = invalid
-            stats.hits += len(found) - n_before
+                        its_key = question.key if question else key
+                        outcomes[key] = Answer(its_key, entry.completion, verdict, cached=True)
+                left = following
             await lowlevel.checkpoint()
-        return found, missing
+        self._engine._stats.hits += len(outcomes)
+        return outcomes, missing
 
     async def _ask(self, questions: Sequence[Question[T]]) -> None:
         """Let workers ask all questions, in all slots."""
         engine, most = self._engine, self._dispatcher.max_concurrency
         self._n_more = min(max(0, len(questions) - most), _WAITING_A_SLOT * most)
         first = [question for question in questions if not self._follows(question)]
-        self._begin(len(questions) - len(first))  # others may be asked while these wait
         done = anyio.Event()
 
         async def work() -> None:
@@ -394,11 +347,10 @@ class _Call(Generic[T]):
             await done.wait()
         except BaseException:
             self._is_cancelled = True
-            self._missing.clear()
+            self._left.clear()
             self._followers.clear()
             raise
-        unanswered = any(question.outcome is None for question in questions)
-        if unanswered or self._dispatcher.first_answers.are_refused:
+        if not all(isinstance(question.outcome, Answer) for question in questions):
             engine._stop.check()
 
     def _follows(self, question: Question[T]) -> bool:
@@ -412,89 +364,90 @@ class _Call(Generic[T]):
 
     def _hand_out(self, questions: Sequence[Question[T]]) -> None:
         """Put questions before those that are left, and let so many workers more take them."""
-        self._missing.extendleft(reversed(questions))
-        n_new = min(len(questions), self._dispatcher.max_concurrency - self._n_workers)
-        for _ in range(n_new):
-            self._n_workers += 1
-            self._tasks.start_soon(self._work)
+        self._left.extendleft(reversed(questions))
+        for _ in range(min(len(questions), self._dispatcher.max_concurrency - self._n_workers)):
+            self._start_worker()
+
+    def _start_worker(self) -> None:
+        self._n_workers += 1
+        self._tasks.start_soon(self._work)
 
     async def _work(self) -> None:
         """Take question after question, until there are no more or the engine stops."""
-        while self._missing:
-            question = self._missing.popleft()  # without awaiting: no stream
-            self._begin()
+        from claimscore.retry import POLICY
+
+        policy = POLICY.copy(
+            stop=lambda state: state.args[0].are_exhausted(),
+            wait=lambda state: state.args[0].wait_s(state),
+            before_sleep=self._back_off,
+            sleep=_slept,
+        )
+        while self._left:
+            question = self._left.popleft()  # without awaiting: no stream
+            self._engine._tell_if_short()
             try:
-                await self._answer(question)
+                await self._answer(question, policy)
             except Halted:
                 return
             except Exception as exc:
                 self._engine._stop.halt(exc)  # `_ask` raises it
                 return
-            following = self._followers.pop(question.request.shared, [])
-            self._begin(-len(following))
-            self._hand_out(following)
+            self._hand_out(self._followers.pop(question.request.shared, []))
         self._n_workers -= 1
 
-    async def _answer(self, question: Question[T]) -> None:
+    async def _answer(self, question: Question[T], policy: AsyncRetrying) -> None:
         """Go through the samples of a question until it has an outcome."""
         engine, flights = self._engine, self._engine._single_flight
         while question.outcome is None:
-            other = flights.under_way(question.key)
+            other = flights.under_way.get(question.key)
             if other is not None:
-                question.outcome = await flights.landed(other)  # None: look again
+                question.outcome = await flights.follow(other)  # None: look again
                 continue
             with flights.lead(question.key, locks=not self._dispatcher.collects) as flight:
                 if flight.stored is not None:
                     used = question.use_stored(flight.stored.completion, self._parse)
-                    engine.stats.hits += used
+                    engine._stats.hits += used
                 elif flight.is_elsewhere:
                     pass
                 elif not question.may_ask(engine._max_samples, retry_failed=engine._retry_failed):
                     question.outcome = question.failure
                 else:
-                    question.outcome = outcome = await self._buy(question)
+                    question.outcome = outcome = await self._buy(question, policy)
                     flight.failure = outcome if isinstance(outcome, Failure) else None
             if flight.is_elsewhere:
                 await flights.wait_for_other_process()
         if self._counted and isinstance(question.outcome, Failure):
             engine.stats.count_failure(question.outcome, engine._failure_limit)
 
-    async def _buy(self, question: Question[T]) -> Answer[T] | Failure | None:
+    async def _buy(
+        self, question: Question[T], policy: AsyncRetrying
+    ) -> Answer[T] | Failure | None:
         """Buy an answer, into the cache. None where it is invalid: the question has moved on.
 
         Sends the request until it is answered, rejected, or has failed too often; a request
         that waits before it is sent again holds no slot.
         """
-        from claimscore.retry import Backoff
-
-        engine, request, key = self._engine, question.request, question.key
-        attempts, backoff = Attempts(self._dispatcher.max_attempts), Backoff()
-        while True:
-            with await self._dispatcher.slot(request, attempts) as slot:
-                if self._is_cancelled:
-                    raise Halted
-                try:
-                    completion = await slot.send(request, key, attempts)
-                except RejectedError as exc:
-                    return question.rejected(exc.kind, str(exc), attempts.sent)
-                except TransientError as exc:
-                    error = exc
-                else:
-                    with anyio.CancelScope(shield=True):
-                        verdict = await self._validate_and_keep(completion, key)
-                    break
-            if attempts.exhausted:
-                return Failure("transient", str(error), attempts.sent, key)
-            if isinstance(error, AskAgain):
-                continue
-            if not self._dispatcher.another_may_answer(attempts):
-                await self._back_off(backoff.next_wait_s(error), error)
-                attempts.avoid.clear()
+        attempts = Attempts(self._dispatcher, question.request, question.key)
+        try:
+            bought: tuple[Completion, T | Invalid] = await policy(self._attempt, attempts)
+        except RejectedError as exc:
+            return question.rejected(exc.kind, str(exc), attempts.sent)
+        except TransientError as exc:
+            return Failure("transient", str(exc), attempts.sent, question.key)
+        completion, verdict = bought
         if not isinstance(verdict, Invalid):
-            return Answer(key, completion, verdict, cached=False)
-        engine.stats.rejected += 1
+            return Answer(question.key, completion, verdict, cached=False)
+        self._engine._stats.rejected += 1
         question.go_on(verdict, is_new=True)
         return None
+
+    async def _attempt(self, attempts: Attempts) -> tuple[Completion, T | Invalid]:
+        """Send a request once it may be sent; its answer, which is in the cache, and verdict."""
+        with await self._dispatcher.slot(attempts) as slot:
+            if self._is_cancelled:
+                raise Halted
+            completion = await slot.send(attempts)
+            return completion, await self._validate_and_keep(completion, attempts.key)
 
     async def _validate_and_keep(self, completion: Completion, key: str) -> T | Invalid:
         """Judge a new answer and return once it is in the cache, valid or not."""
@@ -508,20 +461,28 @@ class _Call(Generic[T]):
         await keep(key, Entry(completion, why))
         return verdict
 
-    async def _back_off(self, seconds: float, error: TransientError) -> None:
+    async def _back_off(self, state: RetryCallState) -> None:
         """Wait before a retry, while another worker takes this one's place.
 
         A wait that a server asked for ends with `OutageError` where that is over first.
         """
-        engine = self._engine
-        if self._dispatcher.is_down:
+        engine, dispatcher, attempts = self._engine, self._dispatcher, state.args[0]
+        seconds = state.upcoming_sleep
+        if not seconds:
+            return
+        attempts.avoid.clear()
+        if dispatcher.is_down:
             return  # the circuit breaker holds it back
         if self._n_more:
             self._n_more -= 1
-            self._n_workers += 1
-            self._tasks.start_soon(self._work)
+            self._start_worker()
         with engine._stop.waiting():
-            while error.retry_after_s and seconds > (most_s := self._dispatcher.patience_s()):
+            is_asked_for = attempts.error.retry_after_s
+            while is_asked_for and seconds > (most_s := dispatcher.patience_s()):
                 await engine._sleep(most_s)
                 seconds -= most_s
             await engine._sleep(seconds)
+
+
+async def _slept(_: float) -> None:
+    """For tenacity: `_back_off` has waited."""

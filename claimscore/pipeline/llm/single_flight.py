@@ -43,19 +43,15 @@ class Flight:
 
 
 class SingleFlight:
-    """The keys that the tasks of one engine are asking for."""
+    """The keys that the tasks of one engine are asking for: `under_way`, with their flights."""
 
     def __init__(self, cache: Cache, stop: Stop, sleep: Sleep) -> None:
+        self.under_way: dict[str, Flight] = {}
         self._cache = cache
         self._stop = stop
         self._sleep = sleep
-        self._flights: dict[str, Flight] = {}
 
-    def under_way(self, key: str) -> Flight | None:
-        """The flight of another task that is asking for this key."""
-        return self._flights.get(key)
-
-    async def landed(self, flight: Flight) -> Failure | None:
+    async def follow(self, flight: Flight) -> Failure | None:
         """Wait for another task; None where its answer is stored by now, or it was cancelled."""
         with self._stop.waiting():
             await flight.landed.wait()
@@ -63,12 +59,12 @@ class SingleFlight:
 
     @contextlib.contextmanager
     def lead(self, key: str, *, locks: bool) -> Iterator[Flight]:
-        """Be the one task that asks for a key; others that want it wait for `landed`.
+        """Be the one task that asks for a key; others that want it `follow`.
 
         With `locks`, other processes that share the cache's folder are told of it. Should this
         task be cancelled, the next of those that wait takes over.
         """
-        flight = self._flights[key] = Flight()
+        flight = self.under_way[key] = Flight()
         try:
             flight.is_elsewhere = locks and not self._cache.try_lock(key)
             try:
@@ -79,7 +75,7 @@ class SingleFlight:
                 if locks and not flight.is_elsewhere:
                     self._cache.unlock(key)
         finally:
-            del self._flights[key]
+            del self.under_way[key]
             flight.landed.set()
 
     async def wait_for_other_process(self) -> None:
@@ -88,62 +84,51 @@ class SingleFlight:
             await self._sleep(random.uniform(*_OTHER_PROCESS_S))
 
 
-class GroupCommit:
-    """Writes answers to a cache by the group: one writer, off the event loop.
-
-    Alone, an answer is committed at once; under load, one transaction carries hundreds.
-    `after` is called in the writer's thread when a group is in the cache.
-    """
-
-    def __init__(self, cache: Cache, after: Callable[[], None]) -> None:
-        self._cache = cache
-        self._after = after
-        self._group: _Group | None = None
-        self._wake = anyio.Event()
-        self._is_closed = False
-
-    async def keep(self, key: str, entry: Entry) -> None:
-        """Return when a killed process cannot lose the entry; raise what kept it out."""
-        if self._is_closed:  # the writer has gone; being late is no reason to lose an answer
-            self._write({key: entry})
-            return
-        if self._group is None:
-            self._group = _Group()
-        group = self._group
-        group.entries[key] = entry
-        self._wake.set()
-        await group.done.wait()
-        if group.error is not None:
-            raise group.error
-
-    async def run(self) -> None:
-        """Write until closed. Cancellation does not end it: answers may still land."""
-        one_thread = anyio.CapacityLimiter(1)
-        with anyio.CancelScope(shield=True):
-            while self._group is not None or not self._is_closed:
-                if self._group is None:
-                    await self._wake.wait()
-                    self._wake = anyio.Event()
-                    continue
-                group, self._group = self._group, None
-                try:
-                    await to_thread.run_sync(self._write, group.entries, limiter=one_thread)
-                except Exception as exc:  # raised again in every `keep` of the group
-                    group.error = exc
-                group.done.set()
-
-    def close(self) -> None:
-        """Let `run` end once all that has arrived is written."""
-        self._is_closed = True
-        self._wake.set()
-
-    def _write(self, entries: Mapping[str, Entry]) -> None:
-        self._cache.put_many(entries)
-        self._after()
-
-
 class _Group:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.done = anyio.Event()
         self.error: Exception | None = None
+
+
+class GroupCommit:
+    """Writes answers to a cache by the group: one thread at a time, off the event loop.
+
+    Alone, an answer is committed at once; under load, one transaction carries hundreds.
+    `after` is called in the thread when a group is in the cache.
+    """
+
+    def __init__(self, cache: Cache, after: Callable[[], None]) -> None:
+        self._cache = cache
+        self._after = after
+        self._group = _Group()
+        self._writing = anyio.Lock(fast_acquire=True)
+        self._threads = anyio.CapacityLimiter(1)
+
+    async def keep(self, key: str, entry: Entry) -> None:
+        """Return when a killed process cannot lose the entry; raise what kept it out.
+
+        Cancellation waits: the answer is paid. The first of a group writes it.
+        """
+        group, is_first = self._group, not self._group.entries
+        group.entries[key] = entry
+        with anyio.CancelScope(shield=True):
+            if is_first:
+                await self._write(group)
+            else:
+                await group.done.wait()
+        if group.error is not None:
+            raise group.error
+
+    async def _write(self, group: _Group) -> None:
+        async with self._writing:
+            self._group = _Group()
+            try:
+                await to_thread.run_sync(self._put, group.entries, limiter=self._threads)
+            except Exception as exc:  # raised again in every `keep` of the group
+                group.error = exc
+        group.done.set()
+
+    def _put(self, entries: Mapping[str, Entry]) -> None:
+        self._cache.put_many(entries)
+        self._after()

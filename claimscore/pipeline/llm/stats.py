@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 
 from claimscore.config import FailureLimit
 from claimscore.errors import ConfigError, TooManyFailures
@@ -18,10 +19,10 @@ _ALL_TOO_LONG = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerStats:
-    """One of several servers: its address, requests sent to it, and answers of it.
+    """A server: its address, requests sent to it, answers of it, and the limits that are kept.
 
-    `down_s` are the seconds for which it has been down, and `why` its last error; 0.0 and "" where
-    it is up.
+    `down_s` are the seconds for which it has been down, 0.0 where it is up. Nothing will be sent
+    to it for `waiting_s` seconds, or nothing has been answered for so long; `why` says the reason.
     """
 
     address: str
@@ -29,7 +30,11 @@ class ServerStats:
     answered: int
     in_flight: int
     down_s: float
+    waiting_s: float
     why: str
+    rpm: float | None
+    tpm: float | None
+    limits_from: str
 
 
 @dataclasses.dataclass(slots=True)
@@ -41,11 +46,13 @@ class EngineStats:
     `failed` rows given a `Failure`, `failures` the same by kind; `retries` failed attempts that
     may be repeated, by kind of error. Of the prompt tokens servers had `cached_prompt_tokens` in a
     cache of their own. `usd` is None where the price is unknown; it has the most
-    that `answers_at_most` can have cost. For `waiting_s` seconds nothing will be sent
-    (`is_down`: nothing has been answered), and `why` says the reason. `rpm` and `tpm` are the
-    limits that are kept, `limits_from` their source. `last_error` is the last error that may pass.
-    `servers` has one entry each where there are several. `too_long` is what was said of the last
-    request that the model's context does not hold.
+    that `answers_at_most` can have cost. `last_error` is the last error that may pass.
+
+    The servers of one provider stand in for each other: `waiting_s` and `why` are those of the one
+    that waits least, and of several providers those of the one that waits most. `is_down` says
+    that all servers of one are down. `rpm` and `tpm` are the sums of the limits of all that are
+    up. `servers` has one entry each where there are several. `too_long` is what the server said of
+    the last request that the model's context does not hold.
     """
 
     sent: int = 0
@@ -71,6 +78,23 @@ class EngineStats:
     last_error: str = ""
     servers: list[ServerStats] = dataclasses.field(default_factory=list)
     too_long: str = ""
+
+    def see(self, providers: Sequence[Sequence[ServerStats]]) -> None:
+        """Take over the numbers of the servers of every provider."""
+        servers = [server for servers in providers for server in servers]
+        self.servers = servers if len(servers) > 1 else []
+        self.sent = sum(server.sent for server in servers)
+        self.answered = sum(server.answered for server in servers)
+        self.in_flight = sum(server.in_flight for server in servers)
+        least = [min(group, key=lambda one: (one.down_s, one.waiting_s)) for group in providers]
+        self.is_down = any(server.down_s for server in least)
+        most = max(least, key=lambda server: (server.waiting_s, len(server.why)))
+        self.waiting_s, self.why = most.waiting_s, most.why
+        up = [server for server in servers if not server.down_s] or servers
+        self.rpm, self.tpm = _sum([one.rpm for one in up]), _sum([one.tpm for one in up])
+        are_limited = self.rpm is not None or self.tpm is not None
+        sources = (server.limits_from for server in up if server.limits_from != "none")
+        self.limits_from = next(sources, "none") if are_limited else "none"
 
     def as_json(self) -> JSON:
         """All of it as plain values; `servers` only where there are several."""
@@ -123,3 +147,9 @@ class EngineStats:
             f"{self.failed:,} of {n_done:,} rows failed, and --max-failures allows "
             f"{allowed}; most often ({count:,}): {kind}; the last one: {failure.message}"
         )
+
+
+def _sum(figures: Sequence[float | None]) -> float | None:
+    """The sum; None where one of them is not known."""
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) if len(known) == len(figures) else None

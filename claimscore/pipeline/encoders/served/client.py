@@ -44,7 +44,7 @@ from claimscore.http_policy import (
 from claimscore.pipeline.encoders.batching import longest_first
 from claimscore.pipeline.encoders.distinct import Distinct
 from claimscore.pipeline.encoders.protocols import OnBatch, RejectedItemsError
-from claimscore.retry import POLICY, retry_wait_s
+from claimscore.retry import BLOCKING_POLICY, retry_wait_s
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -152,7 +152,7 @@ class ServerClient:
             self._answered()
             return answer
 
-        return POLICY.copy(sleep=stop.wait, wait=self._wait_s)(attempt)
+        return BLOCKING_POLICY.copy(sleep=stop.wait, wait=self._wait_s)(attempt)
 
     def once(self, path: str, body: Any = None) -> Any:
         """One attempt: the JSON answer; `TransientError` and all else that `ask` raises."""

@@ -34,7 +34,6 @@ async def asked(
     async with open_engine(llm, load_provider(llm), cache, **options) as engine:
         requests = [engine.request([Message("user", str(i))], output=output) for i in range(n)]
         outcomes = await engine.answer_all(requests, lambda answer: answer.text)
-        engine.observe()
     return outcomes, engine
 
 
