@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions` and `/v1/messages`: what becomes of each request.
+"""Chat requests of all protocols: what becomes of each.
 
 In order: who may ask, outages, the script, the quota, what the question is, a fault drawn by
 rate, the budget, the latency, the answer. A request's draw depends on its number alone, so all
@@ -18,6 +18,7 @@ from typing import Any, TextIO, cast
 
 from claimscore.errors import ClaimscoreError
 from claimscore.types import Completion
+from tests.fake_server.azure import Azure
 from tests.fake_server.budget import Budget
 from tests.fake_server.counts import Counts
 from tests.fake_server.http import Exchange, Listener, error_body, json_response, response
@@ -26,6 +27,8 @@ from tests.fake_server.settings import LATE_FAULTS, PAID_FAULTS, Settings
 
 Body = dict[str, Any]
 AnswerFunction = Callable[[Body], Awaitable[Completion]]
+#: How a protocol words what becomes of a chat request.
+Words = Messages | Azure
 
 _sorted_json = json.JSONEncoder(sort_keys=True).encode
 
@@ -43,7 +46,7 @@ class _Asked:
 
     exchange: Exchange
     came: Body
-    words: Messages | None
+    words: Words | None
     body: Body
     number: int
     content: str
@@ -95,7 +98,7 @@ class Chat:
 
     # -- taking a request in
 
-    def take(self, exchange: Exchange, words: Messages | None = None) -> None:
+    def take(self, exchange: Exchange, words: Words | None = None) -> None:
         """Everything from the first byte to the last; what takes time goes on by itself.
 
         What is no request (some clients ask without messages, for the headers) is not counted.
@@ -122,7 +125,7 @@ class Chat:
             return
         self.listener.later(self.settings.latency_s, self._after_latency, asked)
 
-    def _counted(self, exchange: Exchange, words: Messages | None) -> _Asked:
+    def _counted(self, exchange: Exchange, words: Words | None) -> _Asked:
         came = body = json.loads(exchange.body)
         if not body["messages"]:
             raise ValueError("no messages")
@@ -141,8 +144,9 @@ class Chat:
         """What stands in the way of this request, "" where nothing does."""
         settings, counts = self.settings, self.counts
         if settings.key is not None:
-            given = asked.exchange.headers().get("authorization", "")
-            if given != f"Bearer {settings.key}":
+            headers = asked.exchange.headers()
+            given = {headers.get(name) for name in ("authorization", "api-key", "x-api-key")}
+            if given.isdisjoint({settings.key, f"Bearer {settings.key}"}):
                 return "401"
         for outage in settings.outages:
             if outage.holds(counts.since_first_s(now), asked.number):
@@ -244,7 +248,7 @@ class Chat:
         else:
             asked.exchange.reply(data)
 
-    def _limit_headers(self, words: Messages | None) -> dict[str, str]:
+    def _limit_headers(self, words: Words | None) -> dict[str, str]:
         if self.settings.headers == "none":
             return {}
         headers = self._budget.headers(time.monotonic())

@@ -21,8 +21,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from claimscore.types import Completion, Usage
 from tests.fake_server.answers import plain_answer
+from tests.fake_server.azure import Azure
 from tests.fake_server.batches import ChatBatches, call_of
-from tests.fake_server.chat import AnswerFunction, Body, Chat
+from tests.fake_server.chat import AnswerFunction, Body, Chat, Words
 from tests.fake_server.counts import Counts
 from tests.fake_server.http import Exchange, Listener, error_body, json_response, response
 from tests.fake_server.settings import Settings
@@ -157,9 +158,15 @@ class FakeServer:
     # -- paths
 
     def _handle(self, exchange: Exchange) -> None:
-        if exchange.path in ("/v1/chat/completions", "/v1/messages") and exchange.method == "POST":
+        words: Words | None = None
+        if exchange.path == "/v1/messages":
+            words = self._chat.messages
+        elif Azure.is_for(exchange.path):
+            words = Azure(exchange.path, exchange.query)
+        is_chat = words is not None or exchange.path == "/v1/chat/completions"
+        if is_chat and exchange.method == "POST":
             is_first = self._chat.counts.received == 0
-            self._chat.take(exchange, self._chat.messages if "messages" in exchange.path else None)
+            self._chat.take(exchange, words)
             if is_first and self.settings.outages:
                 self._plan_refusals()
         elif exchange.path.startswith("/_"):

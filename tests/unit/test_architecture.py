@@ -117,7 +117,11 @@ MAY_IMPORT: dict[str, set[str]] = {
 #: Packages that only one place may import.
 HOMES: dict[str, tuple[str, ...]] = {
     "fcntl": ("file_lock", "cache.in_flight_locks"),
-    "openai": ("pipeline.llm.batch_jobs.client", "pipeline.llm.providers.openai"),
+    "openai": (
+        "pipeline.llm.batch_jobs.client",
+        "pipeline.llm.providers.openai",
+        "pipeline.llm.providers.azure",
+    ),
     "httpx2": (
         "http_policy",
         "pipeline.llm.providers.connection",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PROVIDERS: dict[str, str] = {
     "builtin": "claimscore.baseline.provider:BuiltinProvider",
     "openai": "claimscore.pipeline.llm.providers.openai:OpenAIProvider",
+    "azure": "claimscore.pipeline.llm.providers.azure:AzureProvider",
     "anthropic": "claimscore.pipeline.llm.providers.anthropic:AnthropicProvider",
 }
 

@@ -24,7 +24,7 @@ from claimscore.http_policy import no_answer, open_network, time_limits, transla
 MAX_BODY_BYTES = 64 * 2**20
 
 #: What a request keeps of an SDK's headers; all others are ours.
-_KEPT = frozenset({"accept", "content-length", "content-type", "transfer-encoding"})
+_KEPT = frozenset({b"accept", b"content-length", b"content-type", b"transfer-encoding"})
 
 #: Whether an answer is written to disk as it comes, and so may be of any size.
 _unbounded: ContextVar[bool] = ContextVar("unbounded", default=False)
@@ -92,7 +92,9 @@ class Connection:
                 if not isinstance(refused, httpx2.Response):
                     raise
                 response = refused
-            return Reply(response.status_code, dict(response.headers), response.content)
+            lines = response.headers.raw
+            headers = {name.lower().decode(): value.decode("latin-1") for name, value in lines}
+            return Reply(response.status_code, headers, response.content)
         raise no_answer(self.base_url, self.timeout_s)
 
     @contextlib.contextmanager
@@ -133,28 +135,33 @@ class _Guard(httpx2.AsyncBaseTransport):
     ) -> None:
         self._network = network
         self._base_url = base_url
-        self._headers = headers
+        self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        kept = {name: value for name, value in request.headers.items() if name in _KEPT}
+        kept = [line for line in request.headers.raw if line[0].lower() in _KEPT]
         sent = httpx2.Request(  # an SDK looks its own headers up again in the request
             request.method,
             request.url,
-            headers={**kept, **self._headers},
+            headers=kept + self._headers,
             stream=request.stream,
             extensions=request.extensions,
         )
         response = await self._network.handle_async_request(sent)
-        headers = response.headers
-        coding = headers.pop("content-encoding", "identity").lower()
-        headers["content-type"] = "application/json"  # a charset may name a way to unpack
-        if coding == "identity":
+        is_plain = all(
+            value.lower() == b"identity"
+            for name, value in response.headers.raw
+            if name.lower() == b"content-encoding"
+        )
+        if not response.is_success:  # an SDK decodes it, and a charset may name a way to unpack
+            response.headers["content-type"] = "application/json"
+        if is_plain:
             response.stream = _Body(response, self._base_url)
             return response
         await response.aclose()
         if response.is_success:
             raise TransientError(f"{self._base_url}: the answer cannot be decoded", "body")
-        return httpx2.Response(response.status_code, headers=headers, content=b"")
+        del response.headers["content-encoding"]
+        return httpx2.Response(response.status_code, headers=response.headers, content=b"")
 
     async def aclose(self) -> None:
         await self._network.aclose()

@@ -36,7 +36,10 @@ _QUOTA = re.compile(
     r"|exceeded_current_quota|budget_exceeded|\barrearage\b"
     r"|credit balance is too low|spend_limit_reached|reached your specified api usage limits"
 )  # OpenAI, DeepSeek; OpenAI; Moonshot; LiteLLM; Alibaba; Anthropic
-_UNKNOWN_MODEL_CODES = {"model_not_found", "invalid_model", "deploymentnotfound"}
+_UNKNOWN_MODEL_CODES = {
+    *("model_not_found", "invalid_model"),
+    *("deploymentnotfound", "operationnotsupported"),  # Azure
+}
 _UNKNOWN_MODEL = re.compile(
     r"invalid model(?: id| name|:)|not a valid model id|model not exist|server is pinned to '"
     r"|no endpoints found|model [`'\"]?[\w./:-]+[`'\"]? does(?: not|n't) exist"

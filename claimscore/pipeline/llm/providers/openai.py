@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from claimscore.errors import QuotaError, RateLimitError, RejectedError, TransientError
 from claimscore.http_headers import rate_limits
@@ -61,10 +61,12 @@ class OpenAIProvider(ServerProvider):
     key_variable = OpenAIServer.key_variable
     address_variable = "OPENAI_BASE_URL"
     default_base_url = "https://api.openai.com/v1"
-    server_class = OpenAIServer
+    server_class: ClassVar[type[OpenAIServer]] = OpenAIServer
     server: OpenAIServer
     several_servers = has_logprobs = True
-    batches = "claimscore.pipeline.llm.batch_jobs.provider:OpenAIBatchProvider"
+    batches: ClassVar[str | None] = (
+        "claimscore.pipeline.llm.batch_jobs.provider:OpenAIBatchProvider"
+    )
 
     def body(self, request: Request, dialect: Dialect) -> JSON:
         return chat_body(request, dialect)

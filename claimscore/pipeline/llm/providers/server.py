@@ -80,6 +80,10 @@ class Server:
         """The headers that say who asks, and what else the vendor's API wants to know."""
         return {"authorization": f"Bearer {self.key}"} if self.key else {}
 
+    def path_to(self, model: str) -> str:
+        """Where a request to a model goes, below the address."""
+        return self.path
+
     @functools.cached_property
     def connection(self) -> Connection:
         """Made for the first request: with all answers stored it would be half of a start."""
@@ -154,7 +158,7 @@ class ServerProvider(Vendor):
 
     family: ClassVar[str]
     server_class: ClassVar[type[Server]]
-    #: Where a request goes that names no server; there is no answer there without a key.
+    #: Where a request goes that names no server.
     default_base_url: ClassVar[str]
     #: The environment variable with another address.
     address_variable: ClassVar[str]
@@ -172,6 +176,7 @@ class ServerProvider(Vendor):
         allow_http_key: bool = False,
         max_connections: int | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
+        **of_vendor: Any,
     ) -> None:
         self.model = model
         self.params = dict(params or {})
@@ -184,28 +189,38 @@ class ServerProvider(Vendor):
             timeout_s=timeout_s,
             max_connections=max_connections,
             transport=transport,
+            **of_vendor,
         )
         self.base_url = self.server.base_url
         self.namespace = namespace or self.base_url
         self._dialects: dict[str, Dialect] = {}
-        asks_vendor = transport is None and self.base_url == self.default_base_url
+        asks_vendor = transport is None and self._is_vendors()
         self._lacks_key = asks_vendor and not self.server.may_be_known
+
+    def _is_vendors(self) -> bool:
+        """Whether the server is the vendor's own, which answers nothing without a key."""
+        return self.base_url == self.default_base_url
 
     @classmethod
     def from_config(cls, config: LLMConfig) -> Self:
         """The provider that settings and environment name; raises `ConfigError`."""
         assert cls.key_variable is not None
-        return cls(
-            config.model_name,
-            base_url=(config.base_urls or (api_base_url(cls.address_variable) or "",))[0],
-            key=api_key(cls.key_variable),
-            headers=header_values(config.headers),
-            params=config.params,
-            namespace=config.cache_namespace,
-            timeout_s=config.timeout_s,
-            allow_http_key=config.allow_http_key,
-            max_connections=config.max_concurrency,
-        )
+        options: dict[str, Any] = {
+            "base_url": (config.base_urls or (api_base_url(cls.address_variable) or "",))[0],
+            "key": api_key(cls.key_variable),
+            "headers": header_values(config.headers),
+            "params": config.params,
+            "namespace": config.cache_namespace,
+            "timeout_s": config.timeout_s,
+            "allow_http_key": config.allow_http_key,
+            "max_connections": config.max_concurrency,
+        }
+        return cls(config.model_name, **options | cls._vendor_options(config))
+
+    @classmethod
+    def _vendor_options(cls, config: LLMConfig) -> dict[str, Any]:
+        """What settings and environment name for this vendor alone."""
+        return {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
@@ -227,7 +242,7 @@ class ServerProvider(Vendor):
         server = self.server
         dialect = self._dialects.get(request.model, Dialect())
         body = encode_json(self.body(request, dialect))
-        reply = await server.send(server.path, body)
+        reply = await server.send(server.path_to(request.model), body)
         if 200 <= reply.status < 300:
             return self._answer(reply, request)
         refusal = server.refusal(*reply)

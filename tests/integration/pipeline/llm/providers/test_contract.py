@@ -338,5 +338,6 @@ async def test_the_key_is_in_no_error_log_or_repr(
 @each_vendor
 async def test_without_a_key_the_vendor_itself_is_not_asked(family: str) -> None:
     vendor: Any = provider_class(family)
+    base_url = vendor.default_base_url or "https://name.openai.azure.com"
     with pytest.raises(AuthenticationError, match=f"{vendor.key_variable} is not set"):
-        await asked(vendor("m"))
+        await asked(vendor("m", base_url=base_url))
