@@ -14,8 +14,8 @@ import functools
 import logging
 import math
 import re
-from collections.abc import Callable, Sequence, Set
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence, Set
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
@@ -41,6 +41,8 @@ from claimscore.types import Completion, Request
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
+T = TypeVar("T")
+
 #: Is told of rare events: a kind and fields, for the events of a run.
 OnEvent = Callable[..., None]
 
@@ -48,6 +50,9 @@ logger = logging.getLogger(__name__)
 
 #: An attempt that timed out was long, and may be billed: it counts as two.
 TIMEOUT_COUNTS = 2
+
+#: From so many counted attempts on, a 429 counts although no others are answered meanwhile.
+REFUSED_ALONE = 2
 
 #: The first of the line does not look again sooner than this, in seconds.
 _LEAST_NAP_S = 0.001
@@ -84,22 +89,36 @@ class Attempts:
     """The attempts at one request through a dispatcher; for the policy, when to wait and to stop.
 
     `sent` are all attempts, `error` is the last failure. `avoid` are the endpoints where the
-    request failed since its last wait: others are asked first.
+    request failed since its last wait: others are asked first. Once `given_up` is set, the request
+    is sent no more.
     """
 
-    def __init__(self, dispatcher: Dispatcher, request: Request, key: str) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, request: Request, key: str, given_up: anyio.Event
+    ) -> None:
         self.request = request
         self.key = key
+        self.given_up = given_up
         self.sent = 0
         self.error: TransientError | None = None
         self.avoid: set[Endpoint] = set()
         self._dispatcher = dispatcher
         #: Where it failed, how much that counts, and the answers that others had there by then.
         self._failures: list[tuple[Endpoint, int, int]] = []
+        self._answered_at_refusal: dict[Endpoint, int] = {}
 
     def failed(self, endpoint: Endpoint, counts: int) -> None:
         """Note a failure, and as how many attempts it counts against the request."""
         self._failures.append((endpoint, counts, endpoint.answered))
+
+    def refused(self, endpoint: Endpoint) -> None:
+        """Note a 429, which counts where others have been answered since the last one, or were so
+        often that the limit is not the reason."""
+        before = self._answered_at_refusal.get(endpoint)
+        self._answered_at_refusal[endpoint] = endpoint.answered
+        used = sum(counts for where, counts, _ in self._failures if where is endpoint)
+        is_alone = before is not None and (endpoint.answered > before or used >= REFUSED_ALONE)
+        self.failed(endpoint, int(is_alone))
 
     def others_answered(self) -> bool:
         """Whether an endpoint where this request failed has answered others since."""
@@ -116,83 +135,6 @@ class Attempts:
 
         at_once = isinstance(self.error, AskAgain) or self._dispatcher.another_may_answer(self)
         return 0.0 if at_once else retry_wait_s(state)
-
-
-class Slot:
-    """The right to send one request to an endpoint, which holds a slot and a permit for it.
-
-    A context manager, which frees the slot at its end: once the answer is in the cache.
-    """
-
-    __slots__ = ("_endpoint", "_is_probe", "_is_sent", "_permit")
-
-    def __init__(self, endpoint: Endpoint, permit: Permit, *, is_probe: bool) -> None:
-        self._endpoint = endpoint
-        self._permit = permit
-        self._is_probe = is_probe
-        self._is_sent = False
-
-    def __enter__(self) -> Slot:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        endpoint = self._endpoint
-        if self._is_sent:
-            endpoint.ended += 1
-        else:
-            endpoint.limiter.failed(self._permit, counted=False)
-        if self._is_probe:
-            endpoint.breaker.end_probe()
-        endpoint.n_held -= 1
-        endpoint.dispatcher.look_again()
-
-    async def send(self, attempts: Attempts) -> Completion:
-        """Send the request, once, and return its answer.
-
-        Raises `TransientError` where it may be sent again, `RejectedError`, and whatever stops
-        the run.
-        """
-        endpoint, dispatcher = self._endpoint, self._endpoint.dispatcher
-        request = attempts.request
-        reservation = dispatcher.spending.try_reserve(request)
-        if reservation is None:
-            with dispatcher.stop.waiting():
-                reservation = await dispatcher.spending.reserve(request)
-        attempts.sent += 1
-        endpoint.begun += 1
-        self._is_sent = True
-        try:
-            with anyio.move_on_after(endpoint.timeout_s) as time_limit:
-                completion = await endpoint.provider.complete(request)
-            if time_limit.cancelled_caught:
-                raise TransientError(f"no answer within {endpoint.timeout_s:g} s", "timeout")
-        except BaseException as exc:
-            self._settle_failure(exc, reservation)
-            dispatcher.refused(exc, endpoint)
-            if isinstance(exc, TransientError):
-                attempts.error = exc
-                endpoint.failed(exc, attempts, probe=self._is_probe)
-            raise
-        dispatcher.spending.settle(reservation, completion.usage)
-        endpoint.succeeded(request, completion, self._permit)
-        return completion
-
-    def _settle_failure(self, error: BaseException, reservation: Reservation) -> None:
-        """Tell limiter and budget of an attempt that failed, and whether it may be billed."""
-        limiter, spending = self._endpoint.limiter, self._endpoint.dispatcher.spending
-        kind, limits = "", None
-        may_be_billed = not isinstance(error, ClaimscoreError)  # cancelled, or a bug
-        if isinstance(error, TransientError):
-            kind, limits, may_be_billed = error.kind, error.limits, error.may_be_billed
-        if isinstance(error, RateLimitError):
-            limiter.refused(self._permit, error.retry_after_s, limits)
-        else:
-            timed_out = kind == "timeout"
-            limiter.failed(self._permit, counted=may_be_billed, limits=limits, timed_out=timed_out)
-        if may_be_billed:
-            spending.keep(reservation)
-        else:
-            spending.release(reservation, sent=kind != "connect")
 
 
 class Endpoint:
@@ -217,9 +159,9 @@ class Endpoint:
         self.limiter = limiter
         self.breaker = breaker
         self.address = "".join(base_urls(provider)[:1]) or provider.namespace
-        #: None where the provider itself waits no longer for an answer.
-        self.timeout_s = None if is_patient else bounds.timeout_s
         self.begun = self.ended = self.unreached = self.answered = self.n_held = 0
+        #: None where the provider itself waits no longer for an answer.
+        self._timeout_s = None if is_patient else bounds.timeout_s
         self._n_slots = bounds.max_concurrency
         self._estimate = TokenEstimate()
 
@@ -233,25 +175,19 @@ class Endpoint:
         """Requests that were sent and whose answers are not in the cache."""
         return self.begun - self.ended
 
-    @property
-    def is_to_be_probed(self) -> bool:
-        """Whether the server is down and its next probe is due."""
-        return self.breaker.is_open and self.breaker.probe_in_s == 0
-
     def stats(self) -> ServerStats:
         """The numbers of this moment."""
-        limits, breaker = self.limiter.state(), self.breaker
+        limits, breaker, error = self.limiter.state(), self.breaker, self.breaker.last_error
         down_s = breaker.failing_s if breaker.is_open else 0.0
         waiting_s, why = max(0.0, limits.paused_until - anyio.current_time()), ""
         if isinstance(self.provider, Collecting):
             why, waiting_s = self.provider.under_way()
         elif breaker.is_open:
-            waiting_s, why = down_s, f"no answers: {breaker.why}"
-            if breaker.times_out:
-                why = f"{breaker.why}; asking one at a time: {_MAY_HELP}"
+            waiting_s, why = down_s, f"no answers: {error}"
+            if error is not None and error.kind == "timeout":
+                why = f"{error}; asking one at a time: {_MAY_HELP}"
             elif not self.answered:
-                first = f"nothing has answered yet; is --base-url right? ({breaker.until})"
-                why = f"{first}: {breaker.why}"
+                why = f"nothing has answered yet; is --base-url right? {error}"
         elif waiting_s:
             why = limits.why
         elif limits.window is not None:
@@ -263,58 +199,115 @@ class Endpoint:
 
     def wait_s(self, request: Request) -> float:
         """Seconds until the request could be sent, as far as is known before the next outcome."""
-        if self.n_held >= self._n_slots:
+        if self.n_held >= (1 if self.is_down else self._n_slots):
             return math.inf
         wait_s = self.breaker.probe_in_s if self.is_down else 0.0
         return max(wait_s, self.limiter.wait_s(self._estimate.expect(request)))
 
-    def take(self, request: Request) -> Slot | None:
-        """A slot for the request if it can be sent now; as the probe where that is due."""
-        is_probe = self.is_to_be_probed
-        if self.n_held >= self._n_slots or (self.is_down and not is_probe):
+    def take(self, request: Request) -> Permit | None:
+        """Take a slot for the request if it can be sent now; where the server is down, as the
+        probe. `ask` frees it."""
+        if self.n_held >= (1 if self.is_down else self._n_slots):
+            return None
+        if self.is_down and self.breaker.probe_in_s:
             return None
         permit = self.limiter.try_reserve(self._estimate.expect(request))
-        if permit is None:
-            return None
-        self.n_held += 1
-        if is_probe:
-            self.breaker.begin_probe()
-        return Slot(self, permit, is_probe=is_probe)
+        self.n_held += permit is not None
+        return permit
 
-    def succeeded(self, request: Request, completion: Completion, permit: Permit) -> None:
-        """An attempt was answered."""
+    async def ask(
+        self, attempts: Attempts, permit: Permit, keep: Callable[[str, Completion], Awaitable[T]]
+    ) -> T:
+        """Send the request, once, and return what `keep` makes of its key and answer; the slot is
+        held until then.
+
+        Raises `TransientError` where it may be sent again, `RejectedError`, and whatever stops
+        the run.
+        """
+        dispatcher, request, is_sent = self.dispatcher, attempts.request, False
+        try:
+            reservation = dispatcher.spending.try_reserve(request)
+            if reservation is None:
+                with dispatcher.stop.waiting():
+                    reservation = await dispatcher.spending.reserve(request)
+            is_sent = True
+            attempts.sent += 1
+            self.begun += 1
+            try:
+                with anyio.move_on_after(self._timeout_s) as time_limit:
+                    completion = await self.provider.complete(request)
+                if time_limit.cancelled_caught:
+                    raise TransientError(f"no answer within {self._timeout_s:g} s", "timeout")
+            except BaseException as exc:
+                self._end_failed(exc, permit, reservation)
+                dispatcher.refused(exc, self)
+                if isinstance(exc, TransientError):
+                    attempts.error = exc
+                    self._count_failure(exc, attempts)
+                raise
+            dispatcher.spending.settle(reservation, completion.usage)
+            self._succeeded(request, completion, permit)
+            return await keep(attempts.key, completion)
+        finally:
+            self.ended += is_sent
+            if not is_sent:
+                self.limiter.failed(permit, counted=False)
+            self.n_held -= 1
+            dispatcher.look_again()
+
+    def _succeeded(self, request: Request, completion: Completion, permit: Permit) -> None:
         self.answered += 1
         used_tokens = self._estimate.learn(request, completion)
         self.limiter.answered(permit, used_tokens, completion.limits)
         down_s = self.breaker.answered()
         if down_s:
             self.limiter.resume_gently()
-            self.dispatcher.came_back(self, down_s)
+            notice = f"{self.address} answers again, after {down_s:,.0f} s"
+            self.dispatcher.tell(self, "server back", notice, seconds=round(down_s, 3))
         self.dispatcher.look_again()  # the limiter may let one pass before this slot is free
 
-    def failed(self, error: TransientError, attempts: Attempts, *, probe: bool) -> None:
-        """An attempt failed; decides whether that counts against its request.
+    def _end_failed(self, error: BaseException, permit: Permit, reservation: Reservation) -> None:
+        """Tell limiter and budget of an attempt that failed, and whether it may be billed."""
+        kind, limits = "", None
+        may_be_billed = not isinstance(error, ClaimscoreError)  # cancelled, or a bug
+        if isinstance(error, TransientError):
+            kind, limits, may_be_billed = error.kind, error.limits, error.may_be_billed
+        if isinstance(error, RateLimitError):
+            self.limiter.refused(permit, error.retry_after_s, limits)
+        else:
+            timed_out = kind == "timeout"
+            self.limiter.failed(permit, counted=may_be_billed, limits=limits, timed_out=timed_out)
+        self.unreached += kind == "connect"
+        if may_be_billed:
+            self.dispatcher.spending.keep(reservation)
+        else:
+            self.dispatcher.spending.release(reservation, sent=kind != "connect")
+
+    def _count_failure(self, error: TransientError, attempts: Attempts) -> None:
+        """Decide whether a failure is evidence against the server, and counts against the request.
 
         Raises `OutageError` where no server has answered for too long.
         """
         if isinstance(error, AskAgain):
             return
-        dispatcher, stats, breaker = self.dispatcher, self.dispatcher.stats, self.breaker
-        self.unreached += error.kind == "connect"
+        stats, breaker, was_down = self.dispatcher.stats, self.breaker, self.is_down
         attempts.avoid.add(self)
         logger.debug("request %s failed: %s: %s", attempts.key, error.kind, error)
         stats.last_error = str(error)
         if error.kind not in stats.retries:
-            dispatcher.tell(self, "first retry", error_kind=error.kind, error=str(error))
+            self.dispatcher.tell(self, "first retry", error_kind=error.kind, error=str(error))
         stats.retries[error.kind] += 1
         if isinstance(error, RateLimitError):
             breaker.refused(error)
+            attempts.refused(self)
             return
-        was_open, others_answered = breaker.is_open, attempts.others_answered()
-        counts = breaker.failed(attempts.key, error, probe=probe, others_answered=others_answered)
+        others_answered = attempts.others_answered()
+        counts = breaker.failed(attempts.key, error, others_answered=others_answered)
         attempts.failed(self, counts * (TIMEOUT_COUNTS if error.kind == "timeout" else 1))
-        if breaker.is_open and not was_open:
-            dispatcher.went_down(self, error)
+        if self.is_down and not was_down:
+            why = str(error).removeprefix(f"{self.address}: ")
+            notice = f"{self.address} is down and left out: {why}"
+            self.dispatcher.tell(self, "server down", notice, error=str(error))
 
 
 class Dispatcher:
@@ -322,7 +315,7 @@ class Dispatcher:
 
     Of several endpoints the one with the fewest requests in flight is used, so each gets what it
     can do, and one that is down is left out. `on_event` is then told which endpoint an event is
-    about (`server`), and of an outage only when all endpoints are down.
+    about (`server`).
 
     A provider that `collects` answers by batch jobs limits and repeats them itself, and what it
     has sent goes on when the process ends.
@@ -353,7 +346,6 @@ class Dispatcher:
         self._on_event = on_event
         self._line = anyio.Lock(fast_acquire=True)  # first come, first served
         self._changed = anyio.Event()
-        self._all_down_since = math.inf
         self._refusal, self._n_refused = "", 0
         self.endpoints: tuple[Endpoint, ...] = ()
         for server in servers:
@@ -373,9 +365,17 @@ class Dispatcher:
         """Whether no endpoint is up."""
         return all(endpoint.is_down for endpoint in self.endpoints)
 
-    async def slot(self, attempts: Attempts) -> Slot:
-        """Wait for a slot for the request. Raises `Halted` where the engine stops, `OutageError`
+    async def ask(self, attempts: Attempts, keep: Callable[[str, Completion], Awaitable[T]]) -> T:
+        """Send the request, once, as soon as an endpoint can take it; see `Endpoint.ask`.
+
+        Raises besides `Halted` where the engine stops or the request is given up, `OutageError`
         where every server is down and asks for a longer wait than `max_outage_s` allows.
+        """
+        endpoint, permit = await self._slot(attempts)
+        return await endpoint.ask(attempts, permit, keep)
+
+    async def _slot(self, attempts: Attempts) -> tuple[Endpoint, Permit]:
+        """Wait for a slot.
 
         Requests wait in a line, and the first of it looks. Those that must avoid an endpoint where
         they failed look beside it, so that they keep nothing from the others.
@@ -393,12 +393,12 @@ class Dispatcher:
                     choice = self._choice(attempts.avoid)
                     wait_s = min(endpoint.wait_s(attempts.request) for endpoint in choice)
                     if all(endpoint.breaker.asks_too_much for endpoint in self.endpoints):
-                        wait_s = min(wait_s, self.patience_s())
+                        wait_s = min(wait_s, self.check_patience())
                     with anyio.move_on_after(max(wait_s, _LEAST_NAP_S)):
                         await self._changed.wait()
         raise Halted
 
-    def patience_s(self) -> float:
+    def check_patience(self) -> float:
         """Seconds for which a wait that a server asked for may go on before this is called again.
 
         Raises `OutageError` where no server has answered for `max_outage_s`.
@@ -421,13 +421,18 @@ class Dispatcher:
         while any(endpoint.in_flight for endpoint in self.endpoints):
             await self._changed.wait()
 
-    def _best(self, attempts: Attempts) -> Slot | None:
-        """A slot at an endpoint whose probe is due, else where fewest requests are in flight."""
-        choice, request = self._choice(attempts.avoid), attempts.request
-        if len(choice) == 1:
-            return choice[0].take(request)
-        order = sorted(choice, key=lambda one: (not one.is_to_be_probed, one.n_held, one.begun))
-        return next(filter(None, (endpoint.take(request) for endpoint in order)), None)
+    def _best(self, attempts: Attempts) -> tuple[Endpoint, Permit] | None:
+        """A slot at an endpoint that is to be probed, else where fewest requests are in flight."""
+        if attempts.given_up.is_set():
+            raise Halted
+        choice = self._choice(attempts.avoid)
+        if len(choice) > 1:
+            choice = sorted(choice, key=lambda one: (not one.is_down, one.n_held, one.begun))
+        for endpoint in choice:
+            permit = endpoint.take(attempts.request)
+            if permit is not None:
+                return endpoint, permit
+        return None
 
     def _choice(self, avoid: Set[Endpoint]) -> Sequence[Endpoint]:
         """The endpoints to be asked; all of them where only some that are down would be left."""
@@ -438,30 +443,12 @@ class Dispatcher:
 
     # -- what endpoints tell
 
-    def tell(self, endpoint: Endpoint, kind: str, **fields: object) -> None:
-        """An event of an endpoint, which is named where there are several."""
-        address = {"server": endpoint.address} if len(self.endpoints) > 1 else {}
-        self._on_event(kind, **address, **fields)
-
-    def went_down(self, endpoint: Endpoint, error: TransientError) -> None:
-        """An endpoint is taken to be down; with the last one an outage begins."""
+    def tell(self, endpoint: Endpoint, kind: str, notice: str = "", **fields: object) -> None:
+        """An event of an endpoint. Of several it is named, and people are told the notice."""
         if len(self.endpoints) > 1:
-            why = str(error).removeprefix(f"{endpoint.address}: ")
-            notice = f"{endpoint.address} is down and left out: {why}"
-            self.tell(endpoint, "server down", error=str(error), notice=notice)
-        if self.is_down:
-            self._all_down_since = anyio.current_time() - endpoint.breaker.failing_s
-            self._on_event("outage began", error=str(error))
-
-    def came_back(self, endpoint: Endpoint, down_s: float) -> None:
-        """An endpoint answers again; with the first one an outage ends."""
-        if len(self.endpoints) > 1:
-            notice = f"{endpoint.address} answers again, after {down_s:,.0f} s"
-            self.tell(endpoint, "server back", seconds=round(down_s, 3), notice=notice)
-        lasted_s = anyio.current_time() - self._all_down_since
-        if lasted_s > 0:
-            self._all_down_since = math.inf
-            self._on_event("outage ended", seconds=round(lasted_s, 3))
+            fields["server"] = endpoint.address
+            fields |= {"notice": notice} if notice else {}
+        self._on_event(kind, **fields)
 
     def refused(self, error: BaseException, endpoint: Endpoint) -> None:
         """Stop where the first answers are all the same refusal, but for its numbers: the next

@@ -275,7 +275,7 @@ class _Call(Generic[T]):
         self._counted = counted
         self._n_more = 0
         self._n_workers = 0
-        self._is_cancelled = False
+        self._given_up = anyio.Event()
         self._left: deque[Question[T]] = deque()
         self._followers: dict[str, list[Question[T]]] = {}
         self._tasks: TaskGroup
@@ -346,7 +346,7 @@ class _Call(Generic[T]):
         try:
             await done.wait()
         except BaseException:
-            self._is_cancelled = True
+            self._given_up.set()
             self._left.clear()
             self._followers.clear()
             raise
@@ -427,29 +427,25 @@ class _Call(Generic[T]):
         Sends the request until it is answered, rejected, or has failed too often; a request
         that waits before it is sent again holds no slot.
         """
-        attempts = Attempts(self._dispatcher, question.request, question.key)
+        key = question.key
+        attempts = Attempts(self._dispatcher, question.request, key, self._given_up)
+        bought: tuple[Completion, T | Invalid]
         try:
-            bought: tuple[Completion, T | Invalid] = await policy(self._attempt, attempts)
+            bought = await policy(self._dispatcher.ask, attempts, self._validate_and_keep)
         except RejectedError as exc:
             return question.rejected(exc.kind, str(exc), attempts.sent)
         except TransientError as exc:
-            return Failure("transient", str(exc), attempts.sent, question.key)
+            return Failure("transient", str(exc), attempts.sent, key)
         completion, verdict = bought
         if not isinstance(verdict, Invalid):
-            return Answer(question.key, completion, verdict, cached=False)
+            return Answer(key, completion, verdict, cached=False)
         self._engine._stats.rejected += 1
         question.go_on(verdict, is_new=True)
         return None
 
-    async def _attempt(self, attempts: Attempts) -> tuple[Completion, T | Invalid]:
-        """Send a request once it may be sent; its answer, which is in the cache, and verdict."""
-        with await self._dispatcher.slot(attempts) as slot:
-            if self._is_cancelled:
-                raise Halted
-            completion = await slot.send(attempts)
-            return completion, await self._validate_and_keep(completion, attempts.key)
-
-    async def _validate_and_keep(self, completion: Completion, key: str) -> T | Invalid:
+    async def _validate_and_keep(
+        self, key: str, completion: Completion
+    ) -> tuple[Completion, T | Invalid]:
         """Judge a new answer and return once it is in the cache, valid or not."""
         keep = self._engine._commits.keep
         try:
@@ -459,7 +455,7 @@ class _Call(Generic[T]):
             raise
         why = verdict.message if isinstance(verdict, Invalid) else None
         await keep(key, Entry(completion, why))
-        return verdict
+        return completion, verdict
 
     async def _back_off(self, state: RetryCallState) -> None:
         """Wait before a retry, while another worker takes this one's place.
@@ -478,7 +474,7 @@ class _Call(Generic[T]):
             self._start_worker()
         with engine._stop.waiting():
             is_asked_for = attempts.error.retry_after_s
-            while is_asked_for and seconds > (most_s := dispatcher.patience_s()):
+            while is_asked_for and seconds > (most_s := dispatcher.check_patience()):
                 await engine._sleep(most_s)
                 seconds -= most_s
             await engine._sleep(seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import anyio
 
@@ -49,30 +50,28 @@ class Stop:
         if self.reason is not None:
             raise self.reason
 
-    @contextlib.contextmanager
-    def call(self, *, grace: bool) -> Iterator[None]:
+    def call(self, *, grace: bool) -> AbstractContextManager[anyio.CancelScope]:
         """A context that may go on for the grace after a stop, then is cancelled silently.
 
         Without `grace` at once: where answers take hours and another process can fetch them.
         """
-        scopes = self._calls if grace else self._waiting
-        with anyio.CancelScope() as scope:
-            scopes.add(scope)
-            try:
-                yield
-            finally:
-                scopes.discard(scope)
+        return self._scope(self._calls if grace else self._waiting)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """A context for waiting, but not for an answer: a stop ends it with `Halted`."""
         if self.reason is not None:
             raise Halted
-        with anyio.CancelScope() as scope:
-            self._waiting.add(scope)
-            try:
-                yield
-            finally:
-                self._waiting.discard(scope)
+        with self._scope(self._waiting) as scope:
+            yield
         if scope.cancelled_caught:
             raise Halted
+
+    @contextlib.contextmanager
+    def _scope(self, scopes: set[anyio.CancelScope]) -> Iterator[anyio.CancelScope]:
+        with anyio.CancelScope() as scope:
+            scopes.add(scope)
+            try:
+                yield scope
+            finally:
+                scopes.discard(scope)

@@ -163,7 +163,6 @@ async def test_a_row_that_is_to_wait_longer_while_others_are_answered_is_no_outa
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
 
 
-@pytest.mark.xfail(raises=TimeoutError, reason="a 429 never counts against a request")
 async def test_a_row_that_is_always_refused_is_one_failure() -> None:
     """While others are answered, so the limit is not the reason."""
 
