@@ -494,6 +494,7 @@ _OWN_FIELDS = {
         ("messages", "model", "response_format", "logprobs", "top_logprobs", "stream_options"),
         "claimscore sets it",
     ),
+    "cache_control": "claimscore marks what requests share",
 }
 
 

@@ -279,13 +279,6 @@ class Workspace:
         if self._mirror is not None:
             self._mirror.add(f"{STATE}/{name}", content)
 
-    def write_through(self) -> None:
-        """Return once the store has all that `mirror` gives now. Raises as a write does, and
-        `StoppedEarly` where the lock is lost."""
-        if self._mirror is not None:
-            self.check()
-            self._mirror.copy()
-
     def mirrored(self, name: str) -> bytes | None:
         """The bytes that a machine mirrored last; None on a disk, or without any."""
         with contextlib.suppress(FileNotFoundError):

@@ -470,5 +470,5 @@ class Dispatcher:
         server = getattr(endpoint.provider, "server", None)
         cause = probable_cause(str(error), status, has_key=server is None or server.may_be_known)
         why = f"the first answers are all the same refusal, and none is accepted: {error}; {cause}"
-        was_accepted = self.stats.hits or self.spending.before.prompt_tokens
+        was_accepted = self.stats.hits or self.spending.ledger.earlier.prompt_tokens
         self.stop.halt(StoppedEarly(why) if was_accepted else ConfigError(why))

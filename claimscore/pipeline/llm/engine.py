@@ -86,7 +86,7 @@ class Engine:
         self._stop = Stop()
         self._stats = EngineStats()
         self._single_flight = SingleFlight(cache, self._stop, sleep)
-        self._commits = GroupCommit(cache, self._spending.flush)
+        self._commits = GroupCommit(cache, self._spending.ledger.flush)
         self._dispatchers: dict[int, Dispatcher] = {}
         bounds = Bounds(rpm, tpm, max_concurrency, timeout_s, max_attempts)
         for task, asked in (("", provider), *tasks.items()):
@@ -238,7 +238,7 @@ class Engine:
     @property
     def stats(self) -> EngineStats:
         """The numbers of this moment; the same object every time."""
-        stats, totals = self._stats, self._spending.totals
+        stats, totals = self._stats, self._spending.ledger.now
         dispatchers = self._dispatchers.values()
         stats.see([[server.stats() for server in one.endpoints] for one in dispatchers])
         stats.prompt_tokens = totals.prompt_tokens

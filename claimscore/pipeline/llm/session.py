@@ -75,7 +75,7 @@ async def open_engine(
             max_requests=llm.max_requests,
             ledger=ledger,
         )
-        stack.callback(spending.flush)  # what ended last counts as ended
+        stack.callback(spending.ledger.flush)  # what ended last counts as ended
         cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
         stack.callback(cache.close)
         engine = Engine(

@@ -39,7 +39,7 @@ class Budget:
 
     `max_cost` is in dollars. `price_of` gives the price of a request's model, None where it is
     not known. `ledger` has what was spent; without one it is kept in memory. Used on the event
-    loop, except for `flush`. Without a cap no request waits.
+    loop. Without a cap no request waits.
     """
 
     def __init__(
@@ -53,18 +53,8 @@ class Budget:
         self._price_of = price_of
         self._max_requests = max_requests
         self._cap = None if max_cost is None else math.floor(max_cost * PICO)
-        self._ledger = ledger or Ledger()
+        self.ledger = ledger or Ledger()
         self._freed: anyio.Event | None = None
-
-    @property
-    def before(self) -> Spent:
-        """What earlier invocations have spent."""
-        return self._ledger.earlier
-
-    @property
-    def totals(self) -> Spent:
-        """What this invocation has spent so far, on requests that have ended."""
-        return self._ledger.now
 
     # -- before a request is sent
 
@@ -80,7 +70,7 @@ class Budget:
         pico_usd = _most(request, price)
         if self._why_not(pico_usd) is not None:
             return None
-        number = self._ledger.reserve(None if price is None else pico_usd)
+        number = self.ledger.reserve(None if price is None else pico_usd)
         return Reservation(request, price, pico_usd, number)
 
     async def reserve(self, request: Request) -> Reservation:
@@ -90,7 +80,7 @@ class Budget:
         Raises `BudgetError` when there is none of those left and no room, and as `try_reserve`.
         """
         while (reservation := self.try_reserve(request)) is None:
-            if not self._ledger.open:
+            if not self.ledger.open:
                 why = self._why_not(_most(request, self._price_of(request)))
                 raise BudgetError(why or "")
             self._freed = self._freed or anyio.Event()
@@ -129,15 +119,8 @@ class Budget:
             reservation, in_doubt(None if reservation.price is None else reservation.pico_usd)
         )
 
-    def flush(self) -> None:
-        """Write what has ended since the last time into the ledger; see `Ledger.flush`.
-
-        For the thread that commits answers, after each group; the last one is the caller's.
-        """
-        self._ledger.flush()
-
     def _end(self, reservation: Reservation, spent: Spent) -> None:
-        self._ledger.settle(reservation.number, spent)
+        self.ledger.settle(reservation.number, spent)
         if self._freed is not None:
             self._freed.set()
             self._freed = None
@@ -149,8 +132,7 @@ class Budget:
             raise unknown_price(request.model)
         if not price.knows(tier := asked_tier(request)):
             raise unknown_price(f"{request.model} at service_tier {json.dumps(tier)}")
-        unpriced = self.before.unpriced + self.totals.unpriced
-        if unpriced:
+        if unpriced := self.ledger.earlier.unpriced + self.ledger.now.unpriced:
             raise ConfigError(
                 f"--max-cost: what {unpriced:,} requests of this run cost is not known, so nothing "
                 "tells what is left; bound the run by --max-requests"
@@ -158,16 +140,15 @@ class Budget:
 
     def _why_not(self, pico_usd: int) -> str | None:
         """Why a request of this cost may not be sent; None where it may."""
-        ledger = self._ledger
-        earlier, now, held = ledger.earlier, ledger.now, ledger.held_pico
-        sent = earlier.requests + now.requests + len(ledger.open)
+        earlier, now = self.ledger.earlier, self.ledger.now
+        sent = earlier.requests + now.requests + len(self.ledger.open)
         if self._max_requests is not None and sent >= self._max_requests:
             return (
                 f"--max-requests {self._max_requests} is used up: {sent} requests were sent; "
                 "the same command with a higher --max-requests goes on"
             )
         worst = earlier.worst_pico_usd + now.worst_pico_usd
-        if self._cap is None or worst + held + pico_usd <= self._cap:
+        if self._cap is None or worst + self.ledger.held_pico + pico_usd <= self._cap:
             return None
         possibly = earlier.possibly_pico_usd + now.possibly_pico_usd
         besides = f" and {_dollars(possibly)} possibly billed besides" if possibly else ""

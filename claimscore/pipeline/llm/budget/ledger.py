@@ -7,14 +7,10 @@ A request is written down at its worst price before it is sent, `null` where non
 really cost follows in groups. A reservation that was never settled counts in full: its request may
 have been answered and billed although the process that sent it was killed. Each line is one write
 at the end of the file, without a sync: it outlives the process, but not a power cut.
-
-A run in an object store keeps its ledger on this machine and a short form of it in the store: one
-line with the sums. Another machine goes on from that short form as from any ledger.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -95,18 +91,17 @@ class Ledger:
     reserved for requests in flight, by their numbers, and `held_pico` is the sum of that. Settled
     requests wait for `flush`, which another thread may call.
 
-    A half line at the end, which a full disk or a power cut leaves, is taken away: nothing was
-    sent before its line was whole. A line before the last that cannot be read is a
-    `ConfigError`: whatever it said is lost, so nothing that could be counted in its place is
-    certain to be enough. A second process that opens it gets a `ConfigError`.
+    A half line at the end, which a full disk or a power cut leaves, does not count: nothing was
+    sent before its line was whole. A line before the last that cannot be read is a `ConfigError`:
+    whatever it said is lost, so nothing that could be counted in its place is certain to be
+    enough. A second process that opens it gets a `ConfigError`.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.earlier, self.now = Spent(), Spent()
         self.open: dict[int, int | None] = {}
-        self.held_pico = 0
-        self._n_reserved = self._size = 0
+        self.held_pico = self._n_reserved = self._size = 0
         self._unwritten: tuple[list[int], Spent] = ([], Spent())
         self._mutex = threading.Lock()
         self._lock: FileLock | None = None
@@ -114,20 +109,16 @@ class Ledger:
             return
         with os_errors(path):
             self._lock = FileLock.take(path)
-            if self._lock is None:
-                raise ConfigError(f"{path} is in use by another process; wait for it, or stop it")
-            try:
-                content = read_ledger(path)
-                os.truncate(path, content.size)
-                self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            except BaseException:
-                self._lock.release()
-                raise
-        self.earlier, self._n_reserved, self._size, _ = content
+        if self._lock is None:
+            raise ConfigError(f"{path} is in use by another process; wait for it, or stop it")
+        try:
+            self.earlier, self._n_reserved, self._size = read_ledger(path)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         if self._lock is not None:
-            os.close(self._descriptor)
             self._lock.release()
 
     def reserve(self, pico_usd: int | None) -> int:
@@ -159,44 +150,37 @@ class Ledger:
                 self._append({"settle": numbers, **_counts(spent)})
                 self._unwritten = ([], Spent())
 
-    def short_form(self, machine: str) -> bytes:
-        """A ledger of one line that says the same; `machine` names the one that has the long form.
-        Requests in flight count as possibly billed."""
+    def spent(self) -> Spent:
+        """All of it, requests in flight in full as possibly billed."""
         with self._mutex:
-            total = dataclasses.replace(self.earlier)
-            for spent in (self.now, *map(in_doubt, self.open.values())):
-                total.add(spent)
-        return short_form(total, machine)
+            return _total([self.earlier, self.now, *map(in_doubt, self.open.values())])
 
     def _append(self, entry: JSON) -> None:
-        """One write; `StoppedEarly` where there is no room, and then nothing was written."""
+        """One write; `StoppedEarly` where there is no room: the next one takes its place."""
         if self._lock is None:
             return
         data = _line(entry)
         try:
-            written = os.write(self._descriptor, data)
+            is_whole = os.pwrite(self._lock.descriptor, data, self._size) == len(data)
         except OSError as exc:
             raise StoppedEarly(f"{self.path}: spending cannot be recorded: {reason(exc)}") from exc
-        if written < len(data):
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, self._size)
+        if not is_whole:
             raise StoppedEarly(f"{self.path}: spending cannot be recorded: the disk is full")
-        self._size += written
+        self._size += len(data)
 
 
 class Content(NamedTuple):
-    """What the lines of a ledger come to; `size` is where the last whole one ends, in bytes."""
+    """What the lines of a ledger come to, and where the last whole one ends, in bytes."""
 
     spent: Spent
     last_number: int
     size: int
-    machine: str
 
 
 def read_ledger(path: Path) -> Content:
     """What a ledger says so far, while the run goes on or after; changes nothing."""
     if not path.exists():
-        return Content(Spent(), 0, 0, "")
+        return Content(Spent(), 0, 0)
     with os_errors(path), path.open("rb") as lines:
         return parse_ledger(lines, str(path))
 
@@ -206,7 +190,7 @@ def parse_ledger(lines: Iterable[bytes], name: str) -> Content:
 
     Raises `ConfigError`, with `name` and the line, where one is none of a ledger.
     """
-    spent, machine, size, last_number = Spent(), "", 0, 0
+    spent, last_number, size = Spent(), 0, 0
     reserved: dict[int, int | None] = {}
     for n_line, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):
@@ -220,7 +204,6 @@ def parse_ledger(lines: Iterable[bytes], name: str) -> Content:
             else:
                 for number in entry.pop("settle"):
                     del reserved[number]
-                machine = entry.pop("machine", machine)
                 spent.add(Spent(**{count: _amount(value) for count, value in entry.items()}))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ConfigError(
@@ -228,14 +211,19 @@ def parse_ledger(lines: Iterable[bytes], name: str) -> Content:
                 "file away to count from nothing"
             ) from None
         size += len(line)
-    for pico_usd in reserved.values():
-        spent.add(in_doubt(pico_usd))
-    return Content(spent, last_number, size, machine)
+    return Content(_total([spent, *map(in_doubt, reserved.values())]), last_number, size)
 
 
-def short_form(spent: Spent, machine: str = "") -> bytes:
-    """The one line of a ledger that has these sums."""
-    return _line({"settle": [], "machine": machine, **_counts(spent)})
+def short_form(spent: Spent) -> bytes:
+    """A ledger of one line that has these sums."""
+    return _line({"settle": [], **_counts(spent)})
+
+
+def _total(parts: Iterable[Spent]) -> Spent:
+    total = Spent()
+    for part in parts:
+        total.add(part)
+    return total
 
 
 def _line(entry: JSON) -> bytes:

@@ -200,7 +200,8 @@ def _usage(reported: Any) -> Usage:
     prompt = None if rest is None else rest + (cached or 0) + (written or 0)
     details = usage.get("output_tokens_details")
     thinking = count_of(details, "thinking_tokens")
-    tier = usage.get("service_tier")
+    is_fast = usage.get("speed") == "fast"  # billed as a tier of its own
+    tier = "fast" if is_fast else usage.get("service_tier")
     return Usage(
         prompt,
         count_of(usage, "output_tokens"),

@@ -275,7 +275,7 @@ async def test_a_task_may_have_a_provider_of_its_own() -> None:
         gate.open.set()
         other_gate.open.set()
     assert (len(provider.asked), len(other.asked)) == (6, 3)
-    assert (engine.stats.answered, spending.totals.requests) == (9, 9)
+    assert (engine.stats.answered, spending.ledger.now.requests) == (9, 9)
 
 
 async def test_no_answer_in_time_is_transient_and_counts_as_two_attempts() -> None:

@@ -199,7 +199,7 @@ async def test_refused_connections_are_no_requests() -> None:
     spending = Budget(max_requests=20)
     outcomes, engine = await asked(provider, *numbers(20), max_concurrency=4, spending=spending)
     assert values(outcomes) == numbers(20)
-    assert (len(provider.asked), engine.stats.sent, spending.totals.requests) == (50, 20, 20)
+    assert (len(provider.asked), engine.stats.sent, spending.ledger.now.requests) == (50, 20, 20)
 
 
 async def test_a_budget_of_requests_is_kept_to_the_last_one() -> None:

@@ -59,8 +59,8 @@ class TestCounting:
     def test_an_unknown_price_is_not_zero(self) -> None:
         spending = Budget()
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
-        assert spending.totals == Spent(1, 100, 20, unpriced=1)
-        assert spending.totals.usd is None
+        assert spending.ledger.now == Spent(1, 100, 20, unpriced=1)
+        assert spending.ledger.now.usd is None
 
     @pytest.mark.parametrize(
         ("usage", "billed"),
@@ -73,9 +73,9 @@ class TestCounting:
     def test_missing_usage_costs_the_most_it_can(self, usage: Usage, billed: int) -> None:
         spending = Budget(lambda _: PRICE)
         spending.settle(taken(spending.try_reserve(request())), usage)
-        assert spending.totals.usd == billed / 1000
-        assert spending.totals.prompt_tokens == (usage.prompt_tokens or 0)
-        assert spending.totals.answers_at_most == 1
+        assert spending.ledger.now.usd == billed / 1000
+        assert spending.ledger.now.prompt_tokens == (usage.prompt_tokens or 0)
+        assert spending.ledger.now.answers_at_most == 1
 
     def test_another_model_has_its_own_price(self) -> None:
         dear = Price.given(10_000, 10_000)
@@ -87,9 +87,9 @@ class TestCounting:
         assert reservation.pico_usd == 10 * MOST * TOKEN
         spending.settle(reservation, Usage(100, 20))
         spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
-        assert spending.totals.usd == pytest.approx(1.2 + 0.12)
+        assert spending.ledger.now.usd == pytest.approx(1.2 + 0.12)
         spending.keep(taken(spending.try_reserve(other)))
-        assert spending.totals.possibly_billed_usd == pytest.approx(10 * MOST_USD)
+        assert spending.ledger.now.possibly_billed_usd == pytest.approx(10 * MOST_USD)
 
     def test_earlier_invocations_are_known(self, tmp_path: Path) -> None:
         path = tmp_path / "ledger"
@@ -100,7 +100,7 @@ class TestCounting:
             spending.settle(four[0], Usage(10, 5))
             spending.keep(four[1])
             spending.release(four[2])
-            spending.flush()
+            spending.ledger.flush()
             ledger.close()
         four = 4 * MOST * TOKEN
         assert read_ledger(path).spent == Spent(8, 20, 10, 30 * TOKEN, possibly_pico_usd=four)
@@ -174,14 +174,14 @@ class TestCaps:
         reservation = taken(spending.try_reserve(one))
         assert reservation.pico_usd == reserved * sum(most_tokens(one)) * TOKEN
         spending.settle(reservation, Usage(100, 20, service_tier=served))
-        assert spending.totals.pico_usd == billed * TOKEN
+        assert spending.ledger.now.pico_usd == billed * TOKEN
 
     def test_nothing_is_sent_under_a_cap_once_a_cost_is_unknown(self, tmp_path: Path) -> None:
         """Served at a tier that nobody asked for and no table prices, or by an earlier call."""
         ledger = Ledger(tmp_path / "ledger")
         spending = Budget(lambda _: PRICE, max_cost=9.0, ledger=ledger)
         spending.settle(taken(spending.try_reserve(request())), Usage(9, 9, service_tier="scale"))
-        spending.flush()
+        spending.ledger.flush()
         for _ in range(2):
             with pytest.raises(ConfigError, match=r"what 1 requests of this run cost is not known"):
                 spending.try_reserve(request())
@@ -205,7 +205,7 @@ class TestCaps:
         free = Budget(lambda _: nothing, max_cost=0.0)
         free.settle(await free.reserve(request()), Usage())
         free.keep(await free.reserve(request()))
-        assert free.totals.usd == 0.0
+        assert free.ledger.now.usd == 0.0
 
     async def test_caps_hold_over_invocations(self, tmp_path: Path) -> None:
         path = tmp_path / "ledger"
@@ -214,7 +214,7 @@ class TestCaps:
             price_of=lambda _: PRICE, max_cost=2.5 * MOST_USD, max_requests=9, ledger=ledger
         )
         spending.settle(taken(spending.try_reserve(request())), Usage(1, 1))
-        spending.flush()
+        spending.ledger.flush()
         taken(spending.try_reserve(request()))
         ledger.close()  # killed
         ledger = Ledger(path)
@@ -236,7 +236,7 @@ class TestCaps:
     async def test_an_overrun_counts(self) -> None:
         spending = Budget(lambda _: PRICE, max_cost=4.5 * MOST_USD)
         spending.settle(taken(spending.try_reserve(request())), Usage(MOST * 3, MOST))
-        assert spending.totals.usd == pytest.approx(4 * MOST_USD)
+        assert spending.ledger.now.usd == pytest.approx(4 * MOST_USD)
         with pytest.raises(BudgetError):
             await spending.reserve(request())
 
@@ -257,12 +257,12 @@ class TestCaps:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
-            monkeypatch.setattr(os, "write", lambda *_: 0)
+            monkeypatch.setattr(os, "pwrite", lambda *_: 0)
             spending.settle(first, Usage(1, 1))
         with pytest.raises(StoppedEarly):
-            spending.flush()
+            spending.ledger.flush()
         monkeypatch.undo()
-        spending.flush()
+        spending.ledger.flush()
         ledger.close()
         (error,) = errors
         assert "the disk is full" in error
@@ -374,7 +374,7 @@ class _World:
 
     def _invocation(self, name: str) -> None:
         if name == "flush":
-            self.spending.flush()
+            self.spending.ledger.flush()
             return
         self.ledger.close()
         if name == "tear":
@@ -397,7 +397,7 @@ def test_no_interleaving_passes_a_cap(
             if priced:
                 assert world.billed <= cap * PICO
             assert world.sent <= max_requests
-        earlier, now, open_ = world.ledger.earlier, world.spending.totals, world.ledger.open
+        earlier, now, open_ = world.ledger.earlier, world.spending.ledger.now, world.ledger.open
         assert earlier.requests + now.requests + len(open_) >= world.sent
         if priced:
             held = sum(reservation.pico_usd for reservation, _, _ in world.flying)
@@ -415,9 +415,9 @@ def test_totals_add_up(ops: list[tuple[str, int]]) -> None:
             world.do(name, number)
         while world.flying:
             world.do("settle", 0)
-        world.spending.flush()
+        world.spending.ledger.flush()
         world.ledger.close()
         stored = read_ledger(world.path).spent
-        assert stored == world.spending.totals
+        assert stored == world.spending.ledger.now
         assert stored.requests == world.sent
         assert stored.pico_usd == world.billed

@@ -86,8 +86,8 @@ def test_a_full_disk_stops_and_leaves_no_half_line(
 ) -> None:
     ledger = Ledger(path)
     ledger.reserve(1)
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:10]))
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, size: write(fd, data[:10], size))
     with pytest.raises(StoppedEarly, match="the disk is full"):
         ledger.reserve(2)
     monkeypatch.undo()
@@ -98,15 +98,15 @@ def test_a_full_disk_stops_and_leaves_no_half_line(
 
 def test_lines_are_written_one_after_the_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(path)
-    write, both_write, met = os.write, threading.Barrier(2, timeout=0.05), []
+    write, both_write, met = os.pwrite, threading.Barrier(2, timeout=0.05), []
 
-    def slow(descriptor: int, data: bytes) -> int:
+    def slow(descriptor: int, data: bytes, size: int) -> int:
         with contextlib.suppress(threading.BrokenBarrierError):
             both_write.wait()
             met.append(data)
-        return write(descriptor, data)
+        return write(descriptor, data, size)
 
-    monkeypatch.setattr(os, "write", slow)
+    monkeypatch.setattr(os, "pwrite", slow)
     threads = [threading.Thread(target=ledger.reserve, args=(1,)) for _ in range(2)]
     for thread in threads:
         thread.start()
