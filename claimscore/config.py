@@ -491,10 +491,11 @@ _OWN_FIELDS = {
     ),
     **dict.fromkeys(("n", "stream"), "a request is for one answer, sent whole"),
     **dict.fromkeys(
-        ("messages", "model", "response_format", "logprobs", "top_logprobs", "stream_options"),
+        ("messages", "system", "model", "response_format", "stream_options"),
         "claimscore sets it",
     ),
     "cache_control": "claimscore marks what requests share",
+    **dict.fromkeys(("logprobs", "top_logprobs"), "the task decides it"),
 }
 
 

@@ -468,7 +468,12 @@ class Dispatcher:
         if self._n_refused < _ALL_REFUSED:
             return
         server = getattr(endpoint.provider, "server", None)
-        cause = probable_cause(str(error), status, has_key=server is None or server.may_be_known)
+        cause = probable_cause(
+            str(error),
+            status,
+            has_key=server is None or server.may_be_known,
+            key_variable="its variable" if server is None else server.key_variable,
+        )
         why = f"the first answers are all the same refusal, and none is accepted: {error}; {cause}"
         was_accepted = self.stats.hits or self.spending.ledger.earlier.prompt_tokens
         self.stop.halt(StoppedEarly(why) if was_accepted else ConfigError(why))

@@ -51,7 +51,7 @@ WRONG = [
     ("[settings]\ntemperature = true", "settings.temperature: .*valid number"),
     ("[settings]\nmax_tokens = 0", "settings.max_tokens: .*greater than or equal to 1"),
     ('[settings]\nmax_tokens = "9"', "settings.max_tokens: .*valid integer"),
-    ("[settings.extra]\nmodel = 1", "settings.extra: model: it cannot be set here"),
+    ("[settings.extra]\nsystem = 1", "settings.extra: system: it cannot be set here"),
     ("[setings]", "setings: Extra inputs"),
     ('inherits = "v1"', "inherits: Extra inputs"),
     ("examples = 3", "examples: .*valid list"),

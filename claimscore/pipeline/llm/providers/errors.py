@@ -201,13 +201,13 @@ def _number(figure: str) -> int:
     return int(figure.replace(",", ""))
 
 
-def probable_cause(message: str, status: int | None, *, has_key: bool) -> str:
+def probable_cause(message: str, status: int | None, *, has_key: bool, key_variable: str) -> str:
     """What a refusal of every request probably means, for people."""
     words = message.lower()
     if not has_key and (status is not None or _ABOUT_KEY.search(words)):
-        return "the server probably wants a key: set OPENAI_API_KEY, or --header for a gateway"
+        return f"the server probably wants a key: set {key_variable}, or --header for a gateway"
     if _ABOUT_KEY.search(words):
-        return "the server probably does not know the key in OPENAI_API_KEY"
+        return f"the server probably does not know the key in {key_variable}"
     if status is not None:
         return "the server fails at every request: its own log should say why"
     if _ABOUT_PARAMETER.search(words):
