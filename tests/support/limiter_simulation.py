@@ -16,7 +16,8 @@ import random
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from claimscore.pipeline.llm.ratelimit.limiter import Permit, RateLimiter
+from claimscore.pipeline.llm.ratelimit.bucket import Permit
+from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.types import LimitState, RateLimits
 
 Headers = Literal["none", "at admission", "at answer"]
@@ -196,6 +197,7 @@ class Client:
         self._tokens = tokens
         self._expect = expect
         self._n_slots = concurrency
+        self._n_in_flight = 0
         self._n_workers = 2 * concurrency if n_workers is None else n_workers
         self._again: collections.deque[_Row] = collections.deque()
         self._line: collections.deque[_Row] = collections.deque()
@@ -223,9 +225,9 @@ class Client:
             self._line.append(self._again.popleft() if self._again else self._new_row())
         while self._line:
             tokens = self._line[0].expect()
-            permit = self.limiter.try_reserve(tokens)
+            permit = self.limiter.try_reserve(tokens, self._n_in_flight)
             if permit is None:
-                self._wake(self.world.now + self.limiter.wait_s(tokens))
+                self._wake(self.world.now + self.limiter.wait_s(tokens, self._n_in_flight))
                 return
             self._send(self._line.popleft(), permit)
 
@@ -242,6 +244,7 @@ class Client:
 
     def _send(self, row: _Row, permit: Permit) -> None:
         now = self.world.now
+        self._n_in_flight += 1
         self.sent.append((now, row.tokens))
         self.world.at(
             now + 0.005 * self.random.uniform(0.5, 1.5), lambda: self._arrive(row, permit)
@@ -255,6 +258,7 @@ class Client:
         now = self.world.now
         limits = reply.limits(now)
         self._n_slots += 1
+        self._n_in_flight -= 1
         if reply.ok:
             self.done.append(now)
             self._n_workers += 1
@@ -291,7 +295,7 @@ def simulate(
     """One client and its server until a time, or until all is answered."""
     world = World()
     then(world, server)
-    limiter = RateLimiter(rpm=rpm, tpm=tpm, max_concurrency=concurrency, clock=world)
+    limiter = RateLimiter(rpm=rpm, tpm=tpm, clock=world)
     client = Client(world, limiter, server, n_requests, concurrency=concurrency, **options)
     world.run(until)
     return client

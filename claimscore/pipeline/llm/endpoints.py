@@ -32,7 +32,8 @@ from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, base_urls, servers_of
 from claimscore.pipeline.llm.providers.errors import probable_cause
-from claimscore.pipeline.llm.ratelimit.limiter import Permit, RateLimiter
+from claimscore.pipeline.llm.ratelimit.bucket import Permit
+from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.stats import EngineStats, ServerStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.pipeline.llm.tokens import TokenEstimate
@@ -202,7 +203,7 @@ class Endpoint:
         if self.n_held >= (1 if self.is_down else self._n_slots):
             return math.inf
         wait_s = self.breaker.probe_in_s if self.is_down else 0.0
-        return max(wait_s, self.limiter.wait_s(self._estimate.expect(request)))
+        return max(wait_s, self.limiter.wait_s(self._estimate.expect(request), self.n_held))
 
     def take(self, request: Request) -> Permit | None:
         """Take a slot for the request if it can be sent now; where the server is down, as the
@@ -211,7 +212,7 @@ class Endpoint:
             return None
         if self.is_down and self.breaker.probe_in_s:
             return None
-        permit = self.limiter.try_reserve(self._estimate.expect(request))
+        permit = self.limiter.try_reserve(self._estimate.expect(request), self.n_held)
         self.n_held += permit is not None
         return permit
 
@@ -353,7 +354,6 @@ class Dispatcher:
             its_limiter = limiter(
                 rpm=bounds.rpm,
                 tpm=bounds.tpm,
-                max_concurrency=bounds.max_concurrency,
                 slow_start=not self.collects,
                 on_event=functools.partial(on_event, **address),
             )

@@ -1,43 +1,58 @@
-"""A token bucket: what every limit here is kept by."""
+"""Permits, and the token bucket that paces them."""
 
 from __future__ import annotations
+
+import dataclasses
 
 #: How much unused time may be caught up at once, in seconds of the rate. It absorbs late
 #: wake-ups; it is small because some servers refuse more than about a second of the rate.
 BURST_S = 0.25
 
+#: So many requests go before anything is known of the server.
+FIRST_BURST = 8
+
 #: A deficit below this comes from rounding alone.
 _ROUNDING = 1e-6
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class Permit:
+    """Leave to send one request, ended exactly once at the limiter it came from.
+
+    `tokens` are those expected until it is answered, then those it took; `in_flight` others were
+    in flight when it was sent.
+    """
+
+    tokens: float
+    sent_at: float
+    in_flight: int
+    is_refused: bool = False
+
+
 class TokenBucket:
-    """`level` units may be taken at once; `rate` units a second flow in, up to `capacity`.
+    """`rate` units a second flow in, up to the burst of `BURST_S` or `capacity`.
 
     The level may fall below zero: a large request goes when nothing is owed and is paid off
     afterwards. In any window of T seconds the units taken, but for the last request, are at most
-    rate * T + capacity. (The generic cell rate algorithm keeps the same account as a time.) A clock
-    that is set back earns nothing; one that jumps ahead fills the bucket and no more.
+    rate * T + capacity. A clock that is set back earns nothing; one that jumps ahead fills the
+    bucket and no more.
     """
 
-    __slots__ = ("_at", "capacity", "level", "rate")
+    def __init__(self) -> None:
+        self.rate = 1.0
+        self.capacity = self.level = 0.0
+        self._at: float | None = None
 
-    def __init__(
-        self, rate: float, capacity: float, level: float = 0.0, at: float | None = None
-    ) -> None:
-        self.rate = rate
-        self.capacity = capacity
-        self.level = level
-        self._at = at
+    def set_rate(self, rate: float, capacity: float | None = None) -> None:
+        """Take another rate from now on."""
+        self.rate, self.capacity = rate, BURST_S * rate if capacity is None else capacity
 
     def fill(self, now: float) -> float:
         """Bring the level up to date; return the seconds in which the bucket was not full."""
-        passed_s = 0.0 if self._at is None else now - self._at
-        if passed_s <= 0:
-            self._at = now if self._at is None else self._at
-            return 0.0
-        self._at = now
+        passed_s = 0.0 if self._at is None else max(0.0, now - self._at)
+        self._at = now if self._at is None else max(now, self._at)
         filling_s = min(passed_s, max(0.0, self.capacity - self.level) / self.rate)
-        self.level = min(self.capacity, self.level + self.rate * filling_s)
+        self.level = min(self.level + self.rate * filling_s, self.capacity)
         return filling_s
 
     def wait_s(self, now: float, needed: float = 0.0) -> float:
@@ -48,5 +63,4 @@ class TokenBucket:
 
     def rest_until(self, when: float) -> None:
         """Let nothing flow in before this time, and drop what was saved up."""
-        self.level = min(self.level, 0.0)
-        self._at = when
+        self.level, self._at = min(self.level, 0.0), when

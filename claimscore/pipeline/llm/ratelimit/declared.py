@@ -1,192 +1,126 @@
-"""A declared limit, from an option, from headers or from both, kept by a token bucket."""
+"""A declared limit, from an option, from headers or from both."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import collections
+import math
+from collections.abc import Callable
 
-from claimscore.pipeline.llm.ratelimit.bucket import BURST_S, TokenBucket
+from claimscore.pipeline.llm.ratelimit.bucket import FIRST_BURST, Permit, TokenBucket
 from claimscore.types import LimitState
 
-
-class HeaderLimit(NamedTuple):
-    """A limit as headers declare it: units a minute, units left, and how many there can be."""
-
-    per_minute: float
-    remaining: float | None
-    depth: float
-
-
-def read_header(state: LimitState) -> HeaderLimit | None:
-    """A server's limit as a bucket; None where the server does not say how large it is.
-
-    A limit that takes longer than a minute to fill belongs to a longer time, mostly a day: its
-    rate is what flows in until the reset.
-    """
-    limit, remaining, reset_s = state.limit, state.remaining, state.reset_s
-    if limit is None or limit <= 0:
-        return None
-    if remaining is None:
-        return HeaderLimit(limit, None, 0.0)
-    remaining = min(max(remaining, 0.0), limit)
-    per_minute = limit
-    if reset_s is not None and reset_s > 60.0 + BURST_S and remaining < limit:
-        per_minute = 60.0 * (limit - remaining) / reset_s
-    depth = min(limit, remaining + (reset_s or 0.0) * per_minute / 60)
-    return HeaderLimit(per_minute, remaining, depth)
-
+#: The window that the limit is kept in: a minute, and slack for requests that arrive closer to
+#: each other than they were sent.
+_WINDOW_S = 60.25
 
 #: A server's bucket that holds fewer seconds of the rate is not drawn on: the gain would be
 #: small, and some servers round resets to whole seconds.
 _DEEP_S = 3.0
 
-#: Left in a server's bucket, in seconds of the rate, for late and bunched arrivals.
-_MARGIN_S = 0.25
-
-#: A server's bucket that holds fewer units says nothing of what others use.
-_TELLING_UNITS = 8.0
-
-#: For rounding and the clock, in each window of 60 seconds.
-_CLOCK_S = 0.01
-
-#: The largest single request for which the rate makes room, as a share of the limit.
-_LARGEST_SHARE = 0.05
+#: Left in a server's bucket for late and bunched arrivals: seconds of the rate, units at least.
+_MARGIN_S, _MARGIN = 0.25, 2.0
 
 
 class DeclaredLimit:
     """Keeps one declared limit; without one, lets every request pass.
 
-    Without headers, or under an option that is lower than the headers' limit, requests are paced
-    evenly from the first one: no window of 60 seconds holds more than the limit. Where headers
-    show a bucket that is deeper than a few seconds of the rate, what is left in it is used.
-
-    A header tells what was left at some moment between sending and answer. At its earliest, all
-    that was sent since must be subtracted and what flowed in since added; at its latest it holds
-    as it is. The account kept here moves only as far as into the range between the two: so it
-    neither drifts nor depends on how long answers take or in which order they come.
+    Requests are paced evenly, and what was sent within a minute stays within the limit: by what
+    was expected until there is an answer, by what it took from then on. Where headers show a
+    bucket that is deeper than a few seconds of the rate, what is left in it is used instead.
+    `units` are those of a permit that the limit counts.
     """
 
-    def __init__(self, option: float | None) -> None:
-        self.option = option
-        self.header: HeaderLimit | None = None
-        self._bucket: TokenBucket | None = None
-        self._uses_credit = False
-        self._is_trusted = True
-        self._margin = 0.0
-        self._largest = 1.0
-        if option is not None:
-            self._set_rate()
+    def __init__(self, option: float | None, units: Callable[[Permit], float]) -> None:
+        self._option = option
+        self._units = units
+        self._header: float | None = None
+        self._bucket = TokenBucket()
+        self._sent: collections.deque[Permit] = collections.deque()  # within the last minute
+        self._units_sent = 0.0
+        self._uses_credit, self._is_trusted = False, True
+        self._heard_sent_at = -math.inf
+        self._pace()
 
     @property
     def per_minute(self) -> float | None:
         """The limit that is kept; None where none is known."""
-        known = [self.option, self.header.per_minute if self.header else None]
-        return min((limit for limit in known if limit is not None), default=None)
+        known = [limit for limit in (self._option, self._header) if limit is not None]
+        return min(known, default=None)
 
     @property
-    def from_headers(self) -> bool:
+    def is_from_headers(self) -> bool:
         """Whether the limit that is kept is the server's."""
-        return self.header is not None and self.per_minute == self.header.per_minute
+        return self._header is not None and self.per_minute == self._header
 
     def wait_s(self, units: float, now: float) -> float:
-        """Seconds until so many units may be sent; 0.0 now."""
-        bucket = self._bucket
-        if bucket is None:
+        """Seconds until a request of so many units may be sent; 0.0 now."""
+        limit, bucket, sent = self.per_minute, self._bucket, self._sent
+        if limit is None:
             return 0.0
-        return bucket.wait_s(now, min(units, bucket.capacity) if self._uses_credit else 0.0)
+        while sent and sent[0].sent_at <= now - _WINDOW_S:
+            self._units_sent -= self._units(sent.popleft())
+        if self._uses_credit:
+            return bucket.wait_s(now, min(units, bucket.capacity))
+        wait_s, excess = bucket.wait_s(now), self._units_sent + min(units, limit) - limit
+        for permit in sent:
+            if excess <= 0:
+                break
+            excess -= self._units(permit)
+            wait_s = max(wait_s, permit.sent_at + _WINDOW_S - now)
+        return wait_s
 
-    def take(self, units: float) -> None:
-        """Spend units, or give them back where `units` is negative."""
-        if self._bucket is None:
-            return
-        self._bucket.level -= units
-        if units > self._largest:
-            self._largest = units
-            if not self._uses_credit:
-                self._set_rate()
+    def take(self, permit: Permit) -> None:
+        """A request is sent."""
+        if self.per_minute is not None:
+            self._sent.append(permit)
+            self._spend(self._units(permit), permit)
 
-    def correct(self, units: float) -> None:
-        """A request took so many units more than were spent, or fewer where it is negative.
-
-        Those that come back are saved up no longer than unused time.
-        """
-        if self._bucket is None:
-            return
-        self._bucket.level = min(self._bucket.level - units, self._bucket.capacity)
+    def took_more(self, units: float, permit: Permit) -> None:
+        """A request took so many units more than expected, or fewer where it is negative."""
+        if self._sent and permit.sent_at >= self._sent[0].sent_at:
+            self._spend(units, permit)
 
     def rest_until(self, when: float) -> None:
         """Do not catch up after a pause."""
-        if self._bucket is not None and not self._uses_credit:
+        if not self._uses_credit:
             self._bucket.rest_until(when)
 
-    def hear(self, state: LimitState, elapsed_s: float, sent_since: float, now: float) -> bool:
-        """Follow a header; whether it declared another limit than before.
+    def hear(self, state: LimitState, permit: Permit, now: float) -> bool:
+        """Follow a header that came with the answer to a request; whether it is the first.
 
-        The header came with the answer to a request that was sent `elapsed_s` ago; `sent_since`
-        are the units sent after that request.
+        It tells what was left at some moment between sending and answer: by now what flowed in
+        since is on top at most. Of a credit that is new, a first burst may have been taken.
         """
-        header = read_header(state)
-        if header is None:
-            return False
-        known, self.header = self.header, header
-        if known is None or (known.per_minute, known.depth) != (header.per_minute, header.depth):
-            self._set_rate()
-        if self._bucket is not None and header.remaining is not None:
-            self._bucket.fill(now)
-            self._follow(self._bucket, header, header.remaining, elapsed_s, sent_since)
-        return known is None or abs(known.per_minute / header.per_minute - 1) > 0.05
+        if state.limit is None or permit.sent_at < self._heard_sent_at:
+            return False  # an earlier request's answer is no news
+        is_first, self._header = self._header is None, state.limit
+        self._heard_sent_at = permit.sent_at
+        rate, left, bucket = state.limit / 60, state.remaining or 0.0, self._bucket
+        depth = min(state.limit, left + (state.reset_s or 0.0) * rate)
+        is_deep = state.remaining is not None and depth > _DEEP_S * rate
+        had_credit = self._uses_credit
+        self._uses_credit = is_deep and self._is_trusted and self.is_from_headers
+        if self._uses_credit:
+            margin = max(_MARGIN_S * rate, _MARGIN)
+            bucket.fill(now)
+            bucket.set_rate(rate, max(1.0, depth - margin))
+            if not had_credit:
+                bucket.level = left - margin - FIRST_BURST * self._units(permit)
+            bucket.level = min(bucket.level, left - margin + rate * (now - permit.sent_at))
+        else:
+            self._pace()
+        return is_first
 
     def distrust_credit(self) -> bool:
-        """Keep to the even rate from now on; whether more than a second's credit was in use.
+        """Pace from now on, for servers that refuse in spite of the credit that they show;
+        whether it was in use."""
+        was_used, self._is_trusted, self._uses_credit = self._uses_credit, False, False
+        self._pace()
+        return was_used
 
-        For servers that refuse in spite of the credit that they show.
-        """
-        bucket = self._bucket
-        if bucket is None or not self._uses_credit or bucket.level < bucket.rate:
-            return False
-        self._is_trusted = False
-        self._set_rate()
-        return True
+    def _pace(self) -> None:
+        self._bucket.set_rate((self.per_minute or 1.0) / _WINDOW_S)
 
-    def _follow(
-        self,
-        bucket: TokenBucket,
-        header: HeaderLimit,
-        remaining: float,
-        elapsed_s: float,
-        sent_since: float,
-    ) -> None:
-        """Move the level into the range that the header allows."""
-        at_sending = remaining + header.per_minute / 60 * elapsed_s - sent_since
-        low, high = sorted((min(at_sending, header.depth), remaining))
-        if self._uses_credit:
-            low = min(low - self._margin, bucket.capacity)
-            bucket.level = max(low, min(bucket.level, high - self._margin))
-        elif header.depth >= _TELLING_UNITS:
-            bucket.level = min(bucket.level, high - self._margin)
-
-    def _set_rate(self) -> None:
-        """Take the rate that fits what is known; credit already earned is kept if it fits in."""
-        limit, header = self.per_minute, self.header
-        assert limit is not None
-        bucket = self._bucket = self._bucket or TokenBucket(1.0, BURST_S)
-        had_credit, self._uses_credit = self._uses_credit, False
-        if header is not None and self._may_use_credit(header):
-            self._uses_credit = True
-            bucket.rate = header.per_minute / 60
-            self._margin = min(max(_MARGIN_S * bucket.rate, 2.0), header.depth / 4)
-            bucket.capacity = header.depth - self._margin
-            return
-        room = min(self._largest - 1, _LARGEST_SHARE * limit)
-        bucket.rate = (limit - room) / (60 + BURST_S + _CLOCK_S)
-        bucket.capacity = BURST_S * bucket.rate
-        self._margin = min(_MARGIN_S * bucket.rate, header.depth / 8 if header else 0.0)
-        if had_credit:
-            bucket.level = min(bucket.level, 0.0)
-
-    def _may_use_credit(self, header: HeaderLimit) -> bool:
-        return (
-            self._is_trusted
-            and header.remaining is not None
-            and header.depth * 60 / header.per_minute > _DEEP_S
-            and (self.option is None or self.option >= header.per_minute)
-        )
+    def _spend(self, units: float, permit: Permit) -> None:
+        self._units_sent += units
+        self._bucket.level -= units

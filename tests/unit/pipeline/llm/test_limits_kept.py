@@ -120,11 +120,31 @@ async def test_every_request_that_asks_for_the_dialect_is_counted() -> None:
     assert len(server.arrivals) == spending.ledger.now.requests <= 6
 
 
-async def test_the_first_round_trip_does_not_pass_tpm() -> None:
-    """Answers are as long as they may be, and the first comes after most of a minute."""
-    server = Server(lambda body: answer(body, completion_tokens=600), latency_s=58)
-    await ask(server, 40, within_s=3600, tpm=10_000, max_tokens=600)
-    assert 610 * server.n_between(0, 58) <= 10_000
+@pytest.mark.parametrize("completion_tokens", [600, 300, 30])
+async def test_no_minute_passes_tpm_by_what_was_used(completion_tokens: int) -> None:
+    """Answers are up to as long as they may be, and come after most of a minute."""
+    server = Server(lambda body: answer(body, completion_tokens=completion_tokens), latency_s=58)
+    await ask(server, 60, within_s=7200, tpm=10_000, max_tokens=600)
+    used = 10 + completion_tokens
+    for start in server.arrivals:
+        assert used * server.n_between(start, start + 60) <= 10_000
+
+
+async def test_a_low_limit_that_nothing_declares_loses_no_row() -> None:
+    """Though others are answered between the refusals of a row."""
+    level = at = 0.0
+
+    def reply(body: Body) -> httpx2.Response:
+        nonlocal level, at
+        now = anyio.current_time()
+        level, at = min(2.0, level + (now - at) / 2), now
+        if level < 1:
+            return refusal(429, "slow down")
+        level -= 1
+        return answer(body)
+
+    outcomes = await ask(Server(reply), 200, within_s=3600)
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
 
 
 @pytest.mark.parametrize("status", [503, 529])

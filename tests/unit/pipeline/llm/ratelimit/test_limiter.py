@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from claimscore.pipeline.llm.ratelimit.limiter import Permit, RateLimiter
+from claimscore.pipeline.llm.ratelimit.bucket import Permit
+from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 
 
 class Script:
@@ -13,6 +14,7 @@ class Script:
     def __init__(self, **settings: object) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
         self.now = 100.0
+        self.in_flight = 0
         self.limiter = RateLimiter(
             clock=lambda: self.now,
             on_event=lambda kind, **fields: self.events.append((kind, fields)),
@@ -23,25 +25,29 @@ class Script:
         """So many permits, as soon as each is to be had."""
         permits = []
         while len(permits) < n:
-            permit = self.limiter.try_reserve(tokens)
+            permit = self.limiter.try_reserve(tokens, self.in_flight)
             if permit is None:
-                self.now += self.limiter.wait_s(tokens)
+                self.now += self.limiter.wait_s(tokens, self.in_flight)
             else:
                 permits.append(permit)
+                self.in_flight += 1
         return permits
 
     def take_at_once(self, most: int = 1000) -> int:
         """How many permits are to be had without waiting."""
         n = 0
-        while n < most and self.limiter.try_reserve(0) is not None:
+        while n < most and self.limiter.try_reserve(0, self.in_flight) is not None:
             n += 1
+            self.in_flight += 1
         return n
 
     def answer(self, permits: list[Permit]) -> None:
+        self.in_flight -= len(permits)
         for permit in permits:
-            self.limiter.answered(permit, permit.tokens, None)
+            self.limiter.answered(permit, int(permit.tokens), None)
 
     def refuse(self, permits: list[Permit], retry_after_s: float | None = None) -> None:
+        self.in_flight -= len(permits)
         for permit in permits:
             self.limiter.refused(permit, retry_after_s, None)
 
@@ -56,33 +62,35 @@ def test_refusals_in_a_row_pause_all_requests_until_the_latest_time_told():
     permits = script.take(12)
     script.refuse(permits[:9], retry_after_s=20)
     assert script.paused_s == 20
-    assert script.limiter.wait_s(0) == 20
-    assert script.limiter.try_reserve(0) is None
+    assert script.limiter.wait_s(0, 0) == 20
+    assert script.limiter.try_reserve(0, 0) is None
     script.refuse(permits[9:], retry_after_s=30)
     assert script.paused_s == 30
     assert [kind for kind, _ in script.events].count("paused") == 1
     assert script.limiter.state().why
 
 
-def test_without_a_time_told_pauses_grow():
+def test_while_nothing_passes_pauses_grow():
     script = Script()
-    script.refuse(script.take(9))
+    script.refuse(script.take(8))
     pauses = [script.paused_s]
     for _ in range(9):
         script.now += script.paused_s
-        script.refuse(script.take(3))
+        script.refuse(script.take(2))
         pauses.append(round(script.paused_s, 6))
     assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
     script.now += 60
     script.answer(script.take(20))
-    script.refuse(script.take(8))
-    assert script.paused_s == 0.5  # the server takes requests again
+    assert script.paused_s == 0
+    script.now += 60
+    script.refuse(script.take(40))
+    script.refuse(script.take(3))
+    assert script.paused_s == 0.5  # it had taken requests again
 
 
 def test_after_a_long_pause_or_an_outage_few_go_first():
     script = Script(rpm=60_000)
-    script.answer(script.take(20))
-    script.refuse(script.take(9), retry_after_s=20)
+    script.refuse(script.take(8), retry_after_s=20)
     script.now += 20.1
     assert script.take_at_once(100) == 2
     script = Script(rpm=60_000)
@@ -97,19 +105,29 @@ def test_failures_give_tokens_back_unless_they_count(counted: bool):
     script = Script(tpm=6000)
     (permit,) = script.take(1, tokens=1000)
     script.limiter.failed(permit, counted=counted)
-    assert script.limiter.wait_s(0) == pytest.approx(10 if counted else 0, rel=0.06)
+    assert script.limiter.wait_s(0, 0) == pytest.approx(10 if counted else 0, rel=0.06)
 
 
 def test_until_the_server_has_said_anything_the_first_burst_stays_small():
     """Its limits come with its first answer; without any, more go after some seconds."""
-    script = Script(max_concurrency=64)
+    script = Script()
     permits = script.take(8)
     script.now += 4.9
     assert script.take_at_once() == 0
-    script.limiter.answered(permits[0], 0, None)
-    assert script.take_at_once() > 0
-    script = Script(max_concurrency=64)
+    script.answer(permits)
+    assert script.take_at_once() == 12
+    script = Script()
     script.take(8)
     assert script.take_at_once() == 0  # it begins to wait
     script.now += 5
     assert script.take_at_once() == 8
+
+
+def test_answers_that_do_not_come_in_time_let_fewer_go_at_once():
+    script = Script(slow_start=False)
+    permits = script.take(17)
+    script.now += 60
+    for permit in permits:
+        script.in_flight -= 1
+        script.limiter.failed(permit, counted=True, timed_out=True)
+    assert script.take_at_once() == script.limiter.state().window == 8

@@ -1,0 +1,205 @@
+"""What a server can take where it declares no limit: requests in flight, requests a second."""
+
+from __future__ import annotations
+
+import collections
+import math
+
+from claimscore.pipeline.llm.ratelimit.bucket import FIRST_BURST, Permit, TokenBucket
+
+#: In flight after a pause or an outage.
+_WINDOW_AFTER_PAUSE = 2.0
+
+#: The window grows by so much with every answer, and doubles in so many seconds without any.
+_GROWTH = 0.5
+_PATIENCE_S = 5.0
+
+#: So many answers that do not come in time let the window fall; as many in time make up for one.
+_TIMEOUTS = 3
+
+
+class Window:
+    """How many requests may be in flight while nothing is known of the server: TCP's slow start.
+
+    The window grows with every answer, so by half with every round trip, and with time, since
+    answers may take a minute. Where answers do not come in time it falls to half of what was in
+    flight. From there on it grows by one in the time of a whole window (RFC 5681).
+    """
+
+    def __init__(self, *, is_open: bool) -> None:
+        self._size = math.inf if is_open else FIRST_BURST
+        self._threshold = math.inf
+        self._grown_at: float | None = None
+        self._in_flight = 0
+        self._fell_at = -math.inf
+        self._n_timeouts = 0.0
+
+    @property
+    def overloaded(self) -> int | None:
+        """How many may be in flight since answers did not come in time; None where they do."""
+        return int(self._size) if self._size < 2 * self._threshold < math.inf else None
+
+    def restart(self) -> None:
+        """Begin again with few requests in flight."""
+        self._size, self._grown_at = _WINDOW_AFTER_PAUSE, None
+
+    def open(self) -> None:
+        """End: something else bounds the requests."""
+        if self._threshold == math.inf:
+            self._size = math.inf
+
+    def wait_s(self, in_flight: int, now: float) -> float:
+        """Seconds until one more request may go, should no answer come before; 0.0 now."""
+        if in_flight < self._size:
+            return 0.0
+        if self._threshold < math.inf:
+            return math.inf
+        if self._grown_at is None:
+            self._grown_at = now
+        wait_s = self._grown_at + _PATIENCE_S - now
+        if wait_s <= 0:
+            self._size, self._grown_at = 2 * self._size, None
+        return max(0.0, wait_s)
+
+    def take(self, permit: Permit) -> None:
+        """A request is sent."""
+        self._in_flight = permit.in_flight
+
+    def answered(self) -> None:
+        """An answer came in time."""
+        self._n_timeouts = max(0.0, self._n_timeouts - 1 / _TIMEOUTS)
+        self._size += _GROWTH if self._size < self._threshold else 1 / self._size
+        self._grown_at = None
+
+    def timed_out(self, permit: Permit, now: float) -> None:
+        """An answer did not come in time; those sent before the window fell are no news."""
+        self._n_timeouts += permit.sent_at > self._fell_at
+        if self._n_timeouts >= _TIMEOUTS:
+            self._fell_at, self._n_timeouts = now, 0.0
+            self._size = self._threshold = max(1.0, min(self._size, self._in_flight) / 2)
+
+
+#: So many refusals among the latest requests are evidence of a limit; fewer are once there was a
+#: limit beyond doubt: when not even this share had passed.
+_LATEST, _EVIDENCE, _EVIDENCE_AGAIN = 40, 8, 3
+_BEYOND_DOUBT = 0.5
+
+#: The rate falls to this share of what passed: it grows back to that within a period, and in
+#: another one beyond. Periods double until they have so many seconds and so many requests.
+_FALL = 0.92
+_FIRST_PERIOD_S, _PERIOD_S, _PERIOD_REQUESTS = 2.0, 20.0, 250
+
+#: The share that passed is taken to be this at least, the first time and later.
+_LEAST_SHARES = 0.1, 0.5
+_LEAST_PER_S = 0.05
+
+
+class LearntRate:
+    """Requests a second by the server's refusals (429): the rate grows with time, and falls by
+    the share that was refused. Without evidence of a limit, every request passes.
+
+    A server's token bucket lets through exactly what flows in while it is empty: of the rate, the
+    share that passed since a refusal is the limit. Only time in which the rate holds requests
+    back lets it grow, slowly at first, so that few are refused before that is heard.
+
+    Some servers refuse a share of requests at any rate. Slowing down does not help there, so a
+    few refusals are no evidence.
+    """
+
+    def __init__(self) -> None:
+        self._bucket: TokenBucket | None = None
+        self._latest: collections.deque[Permit] = collections.deque()
+        #: The requests by which the rate fell: from a refused one to the last before it fell.
+        self._judged: list[Permit] = []
+        self._judged_at = -math.inf
+        self._is_certain = self._has_passed = self._is_holding_back = False
+        self._sent_per_s = self._least_share = self._passed_per_s = self._grown_s = 0.0
+        self._period_s = _FIRST_PERIOD_S / 2
+
+    @property
+    def per_s(self) -> float | None:
+        """Requests a second; None while unbounded."""
+        return None if self._bucket is None else self._bucket.rate
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether all requests by which the rate was to fall were refused, and none has passed
+        since: the server is closed for now, whatever the rate."""
+        refused = [permit for permit in self._judged if permit.is_refused]
+        return bool(refused) and refused == self._judged and not self._has_passed
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until one more request may be sent; 0.0 now."""
+        if self._bucket is None:
+            return 0.0
+        filling_s = self._bucket.fill(now)
+        if self._is_holding_back:
+            self._grown_s += filling_s
+            self._set_rate()
+        wait_s = self._bucket.wait_s(now)
+        self._is_holding_back = wait_s > 0
+        return wait_s
+
+    def take(self, permit: Permit) -> None:
+        """A request is sent."""
+        self._latest.append(permit)
+        while len(self._latest) > _LATEST + permit.in_flight:
+            self._latest.popleft()
+        if self._bucket is not None:
+            self._bucket.level -= 1
+
+    def passed(self, permit: Permit) -> None:
+        """A request was answered."""
+        self._has_passed |= permit.sent_at > self._judged_at
+
+    def refused(self, permit: Permit, now: float) -> bool:
+        """Hear of a refusal; whether it is evidence of a limit, by which the rate falls."""
+        permit.is_refused = True
+        was_closed = self.is_closed
+        if permit.sent_at <= self._judged_at:  # one more of those by which it fell
+            self._fall()
+            return self.is_closed and not was_closed
+        latest = list(self._latest)
+        before = [sent for sent in latest if sent.sent_at <= permit.sent_at][-_LATEST:]
+        n_refused = sum(sent.is_refused for sent in before)
+        enough = _EVIDENCE_AGAIN if self._is_certain else _EVIDENCE
+        if n_refused < enough and not (was_closed and n_refused == len(latest)):
+            return False
+        self._judged, self._judged_at = latest[latest.index(before[0]) :], now
+        self._has_passed = False
+        self._latest.clear()
+        suspect = self._since_refusal()
+        seconds = suspect[-1].sent_at - suspect[0].sent_at
+        self._least_share = _LEAST_SHARES[self._bucket is not None]
+        self._sent_per_s = self.per_s or len(suspect) / max(seconds, 0.1)
+        longest_s = max(_PERIOD_S, _PERIOD_REQUESTS / self._sent_per_s)
+        self._period_s = min(2 * self._period_s, longest_s)
+        self._fall()
+        self.rest_until(2 * now - permit.sent_at)  # until those in flight are heard of
+        return True
+
+    def rest_until(self, when: float) -> None:
+        """Do not catch up after a pause."""
+        if self._bucket is not None:
+            self._bucket.rest_until(when)
+
+    def _since_refusal(self) -> list[Permit]:
+        """The requests by which the rate fell: the first one was refused."""
+        first = next(number for number, sent in enumerate(self._judged) if sent.is_refused)
+        return self._judged[first:]
+
+    def _fall(self) -> None:
+        """Begin below what passed since the first refusal; where nothing did, leave the rate."""
+        if self.is_closed:
+            return
+        suspect = self._since_refusal()
+        share = sum(not permit.is_refused for permit in suspect) / max(1, len(suspect) - 1)
+        self._is_certain |= share < _BEYOND_DOUBT
+        self._passed_per_s = max(share, self._least_share) * self._sent_per_s
+        self._grown_s = 0.0
+        self._set_rate()
+
+    def _set_rate(self) -> None:
+        growth = (1 - _FALL) * (self._grown_s / self._period_s) ** 2
+        self._bucket = self._bucket or TokenBucket()
+        self._bucket.set_rate(max((_FALL + growth) * self._passed_per_s, _LEAST_PER_S))
