@@ -23,7 +23,7 @@ _FIELDS = {"model", "max_tokens", "messages", "system", "output_config", "thinki
 _FIELDS |= {"service_tier", "stop_sequences", "tools", "tool_choice"}
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 #: Status -> the type of its error; a fault's name where OpenAI's status is another.
-_ERROR_TYPES = {
+ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",
@@ -108,7 +108,7 @@ class Messages:
         if fault == "model":
             message = message.replace("The model", "model:")
         status, message = _FAULTS.get(fault, (status, message))
-        kind = _ERROR_TYPES.get(status, "api_error")
+        kind = ERROR_TYPES.get(status, "api_error")
         error = {"type": kind, "message": message}
         return status, {"type": "error", "error": error, "request_id": "req_1"}
 

@@ -22,7 +22,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from claimscore.types import Completion, Usage
 from tests.fake_server.answers import plain_answer
 from tests.fake_server.azure import Azure
-from tests.fake_server.batches import ChatBatches, call_of
+from tests.fake_server.batches import ChatBatches, ChatMessageBatches, call_of
 from tests.fake_server.chat import AnswerFunction, Body, Chat, Words
 from tests.fake_server.counts import Counts
 from tests.fake_server.http import Exchange, Listener, error_body, json_response, response
@@ -93,7 +93,7 @@ class FakeServer:
 
     @property
     def batches(self) -> dict[str, Body]:
-        return self._batches.batches
+        return {**self._batches.batches, **self._message_batches.batches}
 
     # -- what it is told
 
@@ -116,6 +116,7 @@ class FakeServer:
             self._cpu_at = time.process_time()
         if orders.get("finish_batches"):
             self._batches.finish_all()
+            self._message_batches.finish_all()
         if "outages" in values or orders.get("reset"):
             self._plan_refusals()
 
@@ -146,6 +147,7 @@ class FakeServer:
                 log = stack.enter_context(self._log_path.open("a", encoding="utf-8"))
             self._chat = Chat(self.settings, self._answer, self._listener, log=log, keep=self._keep)
             self._batches = ChatBatches(self._chat)
+            self._message_batches = ChatMessageBatches(self._chat)
             self._cpu_at = time.process_time()
             await self._listener.open()
             self.base_url = f"http://127.0.0.1:{self._listener.port}/v1"
@@ -193,7 +195,8 @@ class FakeServer:
             models = [{"id": name, "object": "model"} for name in names]
             exchange.reply(json_response(200, {"object": "list", "data": models}))
         elif call:
-            status, body = self._batches.respond(call, exchange.path, exchange.query, exchange.body)
+            jobs = self._message_batches if "messages" in exchange.path else self._batches
+            status, body = jobs.respond(call, exchange.path, exchange.query, exchange.body)
             as_it_is = isinstance(body, bytes)
             exchange.reply(response(status, body) if as_it_is else json_response(status, body))
         else:

@@ -1,4 +1,4 @@
-"""A double of `/files` and `/batches` without a network, and a machine that can be switched off."""
+"""Doubles of batch servers without a network, and a machine that can be switched off."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ import httpx2
 import pytest
 
 from claimscore.cache.key import request_key
+from claimscore.config import LLMConfig
 from claimscore.errors import ClaimscoreError
 from claimscore.file_lock import FileLock
 from claimscore.pipeline.llm.batch_jobs import journal as journal_module
 from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
-from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
+from claimscore.pipeline.llm.batch_jobs.provider import BatchProvider
+from claimscore.pipeline.llm.providers.anthropic import AnthropicProvider
+from claimscore.pipeline.llm.providers.anthropic_batches import AnthropicBatches
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider
+from claimscore.pipeline.llm.providers.openai_batches import OpenAIBatches
 from claimscore.types import Completion, Message, Request
-from tests.fake_server.batches import Batches, call_of
+from tests.fake_server.batches import Batches, Jobs, MessageBatches, call_of
 from tests.fake_server.chat import Body
 
 #: What becomes of a line, asked for the n-th time: a body, (status, body), an error, None.
@@ -32,13 +37,14 @@ def fine(body: Body, n_asked: int) -> Body:
     """An answer that repeats the question."""
     message = {"role": "assistant", "content": f"re {body['messages'][-1]['content']}"}
     return {
+        "id": "chatcmpl-1",
         "model": "m-2026",
         "choices": [{"finish_reason": "stop", "message": message}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 2},
     }
 
 
-class BatchServer(Batches):
+class BatchServer(Jobs):
     """Executes a batch when it has been looked at `n_looks` times, line by line with `line`.
 
     `paid` counts executed lines by `custom_id`. `faults` are what goes wrong with a call: a
@@ -47,6 +53,10 @@ class BatchServer(Batches):
     """
 
     page_size = 2
+    #: How its jobs are asked for.
+    family: str
+    online: Any
+    jobs: Any
 
     def __init__(self, line: LineFunction = fine, n_looks: int = 2) -> None:
         super().__init__()
@@ -58,7 +68,7 @@ class BatchServer(Batches):
         self.calls: list[str] = []
         self.headers: list[httpx2.Headers] = []
         self.faults: dict[str, list[Any]] = collections.defaultdict(list)
-        self.judge: Callable[[list[Body]], list[Body]] = lambda items: []
+        self.judge: Callable[[list[Body]], list[Body]] = lambda bodies: []
         self.ends: list[str] = []
 
     @property
@@ -68,7 +78,7 @@ class BatchServer(Batches):
 
     def bodies(self, number: int) -> list[Body]:
         """What the requests of a batch said."""
-        return [item["body"] for item in self.items(list(self.batches.values())[number])]
+        return [body for _, body in self.items(list(self.batches.values())[number])]
 
     def finish(self) -> None:
         """Execute all that waits."""
@@ -97,7 +107,7 @@ class BatchServer(Batches):
         name = batch["id"]
         self.n_looked[name] += 1
         if batch["status"] == "validating" and self.n_looked[name] >= min(2, self.n_looks):
-            faults = self.judge(self.items(batch))
+            faults = self.judge([body for _, body in self.items(batch)])
             batch["status"] = "failed" if faults else "in_progress"
             batch["errors"] = {"object": "list", "data": faults}
         if self.n_looked[name] >= self.n_looks:
@@ -105,24 +115,36 @@ class BatchServer(Batches):
         return batch
 
     def _execute(self, batch: Body) -> None:
-        if batch["status"] in ("validating", "in_progress"):
-            lines = [self._line(item) for item in self.items(batch)]
+        if self.is_open(batch):
+            outcomes = [self._outcome(*item) for item in self.items(batch)]
             status = self.ends.pop(0) if self.ends else "completed"
-            self.end(batch, status, [line for line in lines if line is not None])
+            self.end(batch, status, [outcome for outcome in outcomes if outcome is not None])
 
-    def _line(self, item: Body) -> Body | None:
-        name = item["custom_id"]
+    def _outcome(self, name: str, body: Body) -> tuple[str, int, Any] | None:
         self.asked[name] += 1
-        outcome = self.line(item["body"], self.asked[name])
+        outcome = self.line(body, self.asked[name])
         if outcome is None:
             return None
         if isinstance(outcome, str):
-            said = {"code": outcome, "message": f"it is {outcome}"}
-            return {"custom_id": name, "response": None, "error": said}
+            return name, 0, outcome
         status, body = outcome if isinstance(outcome, tuple) else (200, outcome)
         self.paid[name] += status == 200
-        response = {"status_code": status, "body": body}
-        return {"custom_id": name, "response": response, "error": None}
+        return name, status, body
+
+
+class FileServer(BatchServer, Batches):
+    """OpenAI's."""
+
+    family, online, jobs = "openai", OpenAIProvider, OpenAIBatches
+
+
+class MessageServer(BatchServer, MessageBatches):
+    """Anthropic's, in virtual time."""
+
+    family, online, jobs = "anthropic", AnthropicProvider, AnthropicBatches
+
+    def now(self) -> float:
+        return anyio.current_time()
 
 
 class KilledError(BaseException):
@@ -139,7 +161,7 @@ class Machine:
     def __init__(self, server: BatchServer, state: Path) -> None:
         self.server = server
         self.state = state
-        self.slept: list[float] = []
+        self.tell: Callable[..., None] = lambda kind, **fields: None
         self.cache: dict[str, Completion] = {}
         self.kill_at: int | None = None
         self.steps: list[str] = []
@@ -151,10 +173,8 @@ class Machine:
         """What happens inside is counted; it ends quietly where the machine dies."""
         self.dead, self.kill_at, self.steps = False, kill_at, []
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("write_text", "atomic_file"):
-                patch.setattr(
-                    journal_module, name, self._stepping(name, getattr(journal_module, name))
-                )
+            write = self._stepping("write", journal_module.write_text)
+            patch.setattr(journal_module, "write_text", write)
             patch.setattr(JobJournal, "remove", self._stepping("remove", JobJournal.remove))
             patch.setattr(FileLock, "take", self._take(FileLock.take))
             try:
@@ -165,27 +185,18 @@ class Machine:
             lock.release()
         self._locks.clear()
 
-    async def recovered(self, **options: Any) -> OpenAIBatchProvider:
-        """A new process's provider that has collected what is there."""
-        provider = self.provider(**options)
-        await provider.recover(self.keep, self.find)
+    async def provider(
+        self, *, key: str | None = None, max_outage_s: float = 3600.0, **limits: int
+    ) -> BatchProvider:
+        """A new process's provider that has collected what is there; `limits` are its server's."""
+        network = httpx2.MockTransport(self._serve)
+        server = self.server
+        batches = server.jobs(server.online("m", base_url=BASE_URL, key=key, transport=network))
+        for name, value in limits.items():
+            setattr(batches, name, value)
+        provider = BatchProvider(batches, LLMConfig(max_outage_s=max_outage_s))
+        await provider.recover(self.state, self.keep, self.find, self.tell)
         return provider
-
-    def provider(self, **options: Any) -> OpenAIBatchProvider:
-        """A new process's provider."""
-        settings: dict[str, Any] = {
-            "base_url": BASE_URL,
-            "state": self.state,
-            "transport": httpx2.MockTransport(self._serve),
-            "clock": anyio.current_time,
-            "now": anyio.current_time,
-            "sleep": self._sleep,
-        }
-        return OpenAIBatchProvider("m", **{**settings, **options})
-
-    async def _sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        await anyio.sleep(seconds)
 
     def keep(self, answers: Mapping[str, Completion]) -> None:
         self._step("before keep")
@@ -194,6 +205,11 @@ class Machine:
 
     def find(self, keys: Sequence[str]) -> dict[str, Completion]:
         return {key: self.cache[key] for key in keys if key in self.cache}
+
+    def question(self, text: str) -> Request:
+        """A request to the double."""
+        url = BASE_URL.removesuffix("/v1") if self.server.family == "anthropic" else BASE_URL
+        return Request(self.server.family, url, "m", (Message("user", text),))
 
     def missing(self, requests: list[Request]) -> list[Request]:
         """Those that an engine would ask for."""
@@ -231,17 +247,12 @@ class Machine:
         return taking
 
 
-def question(text: str) -> Request:
-    """A request to the double."""
-    return Request("openai", BASE_URL, "m", (Message("user", text),))
-
-
-async def ask(provider: OpenAIBatchProvider, requests: list[Request]) -> list[Any]:
+async def ask(provider: BatchProvider, requests: list[Request]) -> list[Any]:
     """The answers, or the errors of ours, to requests that are asked at the same time."""
     return (await ask_each((provider, requests)))[0]
 
 
-async def ask_each(*asked: tuple[OpenAIBatchProvider, list[Request]]) -> list[list[Any]]:
+async def ask_each(*asked: tuple[BatchProvider, list[Request]]) -> list[list[Any]]:
     """The outcomes of several processes that ask at the same time."""
     outcomes: list[list[Any]] = [[None] * len(requests) for _, requests in asked]
 

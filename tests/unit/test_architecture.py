@@ -117,16 +117,12 @@ MAY_IMPORT: dict[str, set[str]] = {
 #: Packages that only one place may import.
 HOMES: dict[str, tuple[str, ...]] = {
     "fcntl": ("file_lock", "cache.in_flight_locks"),
-    "openai": (
-        "pipeline.llm.batch_jobs.client",
-        "pipeline.llm.providers.openai",
-        "pipeline.llm.providers.azure",
-    ),
+    "openai": ("pipeline.llm.providers.openai", "pipeline.llm.providers.azure"),
     "httpx2": (
         "http_policy",
         "pipeline.llm.providers.connection",
         "pipeline.llm.providers.server",
-        "pipeline.llm.batch_jobs.provider",
+        "pipeline.llm.batch_jobs.server",
         "pipeline.encoders.served.client",
     ),
     "anthropic": ("pipeline.llm.providers.anthropic", "pipeline.llm.providers.anthropic_batches"),
@@ -245,7 +241,6 @@ def test_foreign_packages_have_one_home() -> None:
 NAMES_VENDORS = {
     "pipeline.encoders.served",
     "pipeline.encoders.served.servers",
-    "pipeline.llm.batch_jobs.provider",
 }
 _VENDOR = re.compile(rf"({'|'.join(PROVIDERS)}|azure|anthropic)(-batch)?(:.*)?")
 

@@ -97,11 +97,10 @@ async def open_engine(
         try:
             for asked in engine.providers:
                 if isinstance(asked, Collecting):
-                    await _recover(asked, cache, folder, on_event)
+                    await _recover(asked, cache, folder, tell)
                 else:
                     # Batches under way may hold requests that are now asked, and paid, again.
-                    state = journal_folder(folder, asked.namespace)
-                    if (notice := paid_twice_online(state, asked.model)) is not None:
+                    if (notice := paid_twice_online(folder, asked)) is not None:
                         tell("batches under way", notice=notice)
             async with engine:
                 yield engine
@@ -111,7 +110,7 @@ async def open_engine(
                     await asked.aclose()
 
 
-async def _recover(provider: Any, cache: Any, folder: Path, on_event: OnEvent | None) -> None:
+async def _recover(provider: Any, cache: DiskCache, folder: Path, tell: OnEvent) -> None:
     """Take the answers of batches that earlier runs have sent into the cache."""
 
     def keep(answers: Mapping[str, Completion]) -> None:
@@ -120,6 +119,4 @@ async def _recover(provider: Any, cache: Any, folder: Path, on_event: OnEvent | 
     def find(keys: Sequence[str]) -> dict[str, Completion]:
         return {key: entry.completion for key, entry in cache.get_many(keys).items()}
 
-    provider.state = journal_folder(folder, provider.namespace)
-    provider.on_event = on_event
-    await provider.recover(keep, find)
+    await provider.recover(journal_folder(folder, provider), keep, find, tell)

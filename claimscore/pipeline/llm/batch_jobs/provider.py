@@ -1,25 +1,26 @@
-"""`openai-batch:MODEL`: the answers of `openai:MODEL` at half the price, some hours later.
+"""A provider whose answers come in batch jobs: half the price, some hours later.
 
-`complete` puts a request among the pending ones and waits. Two kinds of background tasks, in
-the task group of the engine, do the work: one makes jobs of the requests that have come together
-and sends them (`_submit_jobs`), one a job follows it to its answers (`_follow`). A task ends when
-no caller waits for its requests any more.
+`complete` puts a request among those that wait. One background task does everything else, as long
+as a caller waits: it makes jobs of the requests that are in none, looks how jobs stand, and takes
+their answers (`_work`). A request is in no job (`_unsent`), in one (`_jobs`), or done.
 
-A job costs money from the moment it is created on the server. Before that it may be thrown away.
-From then on it is in the journal until its answers are kept, by whichever process comes first;
-a kill at any moment loses nothing and buys nothing twice.
+A job costs money from the moment it is made on the server. It is in the journal before that, and
+until its answers are kept, by whichever process comes first: a kill at any moment loses nothing
+and buys nothing twice.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import re
+import itertools
+import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, Any
 
 import anyio
 from anyio import lowlevel, to_thread
@@ -29,151 +30,116 @@ from claimscore.atomic import os_errors
 from claimscore.cache.key import request_key
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import (
+    AskAgain,
     ClaimscoreError,
     ConfigError,
     OutageError,
-    QuotaError,
     RejectedError,
     StoppedEarly,
     TransientError,
 )
-from claimscore.pipeline.llm.batch_jobs.client import (
-    ENDED,
-    BatchClient,
-    NotFoundError,
-    OutputLine,
-    ServerJob,
-    is_queue_full,
-    request_line,
+from claimscore.pipeline.llm.batch_jobs.journal import (
+    JobJournal,
+    JobRecord,
+    job_names,
+    journal_folder,
 )
-from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, job_names, journal_folder
-from claimscore.pipeline.llm.batch_jobs.pending import (
-    FIRST_POLL_S,
-    LONGEST_POLL_S,
-    MAX_JOBS,
-    BatchJob,
-    BatchJobSizeLimit,
-    PendingRequest,
-    PendingRequests,
+from claimscore.pipeline.llm.batch_jobs.server import (
+    BatchServer,
+    NoSuchJobError,
+    Outcome,
+    QueueFullError,
+    ServerJob,
 )
 from claimscore.pipeline.llm.providers.base import Find, Keep
-from claimscore.pipeline.llm.providers.errors import Refusal
-from claimscore.pipeline.llm.providers.openai import OpenAIProvider
-from claimscore.pipeline.llm.providers.schema import Dialect, learn_dialect
-from claimscore.retry import Backoff, Sleep
+from claimscore.retry import POLICY
 from claimscore.types import Completion, Request
-
-if TYPE_CHECKING:
-    import httpx2
-
-T = TypeVar("T")
-
-#: OpenAI's limits for one job.
-MAX_REQUESTS = 50_000
-MAX_BYTES = 200_000_000
 
 #: How many requests should wait at once: so many go into one job. Each takes 6 KB and more.
 BATCH_SIZE = 10_000
 
-POLL_GROWTH = 1.5
-_LOCK_POLL_S = 0.2
+#: Requests are sent when none has come for so many seconds.
+LINGER_S = 2.0
 
-#: How long after a lost answer to "create" the server's list of jobs is surely complete.
+#: How often jobs are looked at: first, and after hours.
+FIRST_POLL_S, LONGEST_POLL_S, POLL_GROWTH = 5.0, 60.0, 1.5
+
+#: How long after a lost answer to `send` the server's list of jobs is surely complete.
 SETTLE_S = 15.0
 
-#: A refusal of a whole job that is no fault of ours.
-_PASSES = re.compile(r"internal|server_error|timeout|timed out|unavailable|try again")
+#: Jobs that a request may be in without an answer.
+MAX_JOBS = 3
+
+_LOCK_POLL_S = 0.2
+
+#: Results that are read and kept at a time.
+_GROUP = 1000
 
 
-class _QueueFullError(Exception):
-    """The server takes no (such large) job now; nothing was paid."""
+class _Waiting:
+    """A request that a caller waits for; `n_jobs` jobs left it without an answer."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.n_jobs = 0
+        self.outcome: Completion | Exception | None = None
+        self.done = anyio.Event()
 
 
-class OpenAIBatchProvider:
-    """`openai-batch:MODEL`. The cache keys are those of `openai:MODEL`.
+class BatchProvider:
+    """Answers through a server's batch jobs; the cache keys are those of its online provider.
 
-    An engine calls `recover`, then `start`, then `complete`. `state`, the journal's folder, may be
-    replaced before that. `on_event` hears of rare events; `dialect` is as in
-    `OpenAIProvider`, which takes the options of the `server`. Times are in seconds; `clock`, `now`
-    and `sleep` are for tests.
+    An engine calls `recover`, then `start`, then `complete`, for a key by one caller at a time.
     """
 
-    family = "openai"
     batch_size = BATCH_SIZE
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        state: Path | None = None,
-        max_requests: int = MAX_REQUESTS,
-        max_bytes: int = MAX_BYTES,
-        linger_s: float = 2.0,
-        max_outage_s: float = 3600.0,
-        transport: httpx2.AsyncBaseTransport | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
-        sleep: Sleep = anyio.sleep,
-        **server: Any,
-    ) -> None:
-        # it checks the URL and the key by the rules for both
-        self._online = OpenAIProvider(model, transport=transport, **server)
-        self.model = model
-        self.params = self._online.params
-        self.base_url = self._online.base_url
-        self.namespace = self._online.namespace
-        self.dialect = Dialect()
-        self.on_event: Callable[..., None] | None = None
-        self._client = BatchClient(self._online.server, model)
-        self._max_bytes = max_bytes
-        self._linger_s = linger_s
-        self._max_outage_s = max_outage_s
-        self._clock = clock
-        self._now = now
-        self._sleep = sleep
-        self._size_limit = BatchJobSizeLimit(max_requests, max_outage_s, clock)
-        self._pending = PendingRequests()
-        self._jobs: dict[str, BatchJob] = {}
-        self._sending: BatchJob | None = None
-        self._submitter: anyio.CancelScope | None = None
-        self._tasks: TaskGroup | None = None
-        self._stopped: Exception | None = None
+    def __init__(self, server: BatchServer, config: LLMConfig) -> None:
+        online = server.provider
+        self.family, self.namespace, self.model = online.family, online.namespace, online.model
+        self.params, self.base_url = online.params, online.base_url
+        self.check_key = online.check_key
+        self._server = server
+        self._max_outage_s = config.max_outage_s
+        self._journal = JobJournal(journal_folder(user_cache_dir(), self))
         self._keep: Keep = lambda answers: None
         self._find: Find = lambda keys: {}
+        self._tell: Callable[..., None] = lambda kind, **fields: None
+        self._tasks: TaskGroup | None = None
+        self._worker: anyio.CancelScope | None = None
+        self._waiting: dict[str, _Waiting] = {}
+        self._unsent: dict[str, _Waiting] = {}
+        self._jobs: dict[str, JobRecord] = {}
+        self._views: dict[str, ServerJob] = {}
         #: Why it takes longer than it should.
         self._trouble = ""
-        self.state = state or journal_folder(user_cache_dir(), self.namespace)
+        #: How large the next job may be, and when it may be sent: found out by being refused.
+        self._most, self._send_at, self._full_since = server.max_requests, 0.0, 0.0
 
-    @classmethod
-    def from_config(cls, config: LLMConfig) -> OpenAIBatchProvider:
-        """The provider that settings and environment name; raises `ConfigError`."""
-        online = OpenAIProvider.from_config(config)
-        return cls(
-            online.model,
-            base_url=online.base_url,
-            key=online.server.key,
-            headers=online.server.own_headers,
-            params=online.params,
-            namespace=online.namespace,
-            timeout_s=config.timeout_s,
-            allow_http_key=config.allow_http_key,
-            max_outage_s=config.max_outage_s,
-        )
+    async def recover(
+        self, folder: Path, keep: Keep, find: Find, tell: Callable[..., None]
+    ) -> None:
+        """Collect what earlier runs have sent and what is done by now; call it once, first.
 
-    def __repr__(self) -> str:
-        return f"OpenAIBatchProvider({self.model!r}, base_url={self.base_url!r})"
-
-    @property
-    def state(self) -> Path:
-        """The journal's folder; the same in every run that may collect the jobs."""
-        return self._journal.folder
-
-    @state.setter
-    def state(self, path: Path) -> None:
-        self._journal = JobJournal(path, now=self._now)
+        The journal is in `folder`, the same for all runs that may collect the jobs. From then on
+        all answers go to `keep` before a caller gets them, `find` says which answers other
+        processes have bought meanwhile, and `tell` hears of rare events. A server that cannot be
+        reached or refuses stops nothing here: a request that needs a job will meet the error.
+        """
+        self._journal = JobJournal(folder)
+        self._keep, self._find, self._tell = keep, find, tell
+        if not folder.is_dir():
+            return
+        async with self._locked():
+            for record in await to_thread.run_sync(self._journal.read):
+                try:
+                    if (made := await self._resolve(record)) is not None:
+                        await self._look(made)
+                except ClaimscoreError as exc:
+                    self._trouble = str(exc)
 
     def start(self, tasks: TaskGroup) -> None:
-        """Take the task group for the background tasks; they end when no caller waits."""
+        """Take the task group for the background task, which ends when no caller waits."""
         self._tasks = tasks
 
     async def complete(self, request: Request) -> Completion:
@@ -182,453 +148,291 @@ class OpenAIBatchProvider:
         A cancelled call loses nothing: the next run collects what was sent; what was not sent
         is not sent any more. Raises only `claimscore.errors`.
         """
-        if self._stopped is not None:
-            raise self._stopped.with_traceback(None)
-        pending = self._pending.join(request_key(request), request)
+        assert self._tasks is not None, "start() comes first"
+        key = request_key(request)
+        waiting = self._waiting[key] = self._unsent[key] = _Waiting(request)
+        if self._worker is None:
+            self._worker = anyio.CancelScope()
+            self._tasks.start_soon(self._work, self._worker)
         try:
-            self._ensure_submitter()
-            await pending.done.wait()
+            await waiting.done.wait()
         finally:
-            self._leave(pending)
-        if isinstance(pending.outcome, Completion):
-            return pending.outcome
-        assert pending.outcome is not None, "the request is done"
-        raise pending.outcome.with_traceback(None)  # many tasks raise the same
-
-    async def recover(self, keep: Keep, find: Find) -> None:
-        """Collect what earlier runs have sent and what is done by now; call it once, first.
-
-        From then on all answers go to `keep` before any task gets them, and `find` says which
-        answers other processes have bought meanwhile. A server that cannot be reached or
-        refuses stops nothing here: a request that needs one of the jobs will meet the error.
-        """
-        self._keep, self._find = keep, find
-        if not self.state.is_dir():
-            return
-        lock = self._journal.lock()
-        try:
-            await self._refresh()
-            if lock is not None:  # else the process that holds it sees to its own jobs
-                self._journal.sweep()
-                for job in self._in_doubt():
-                    await self._try(functools.partial(self._resolve, job))
-        finally:
-            if lock is not None:
-                lock.release()
-        for job in list(self._jobs.values()):
-            if job.record.status == "created":
-                await self._try(functools.partial(self._collect_if_ended, job))
+            del self._waiting[key]
+            self._unsent.pop(key, None)
+            if not self._waiting and self._worker is not None:
+                self._worker.cancel()
+                self._worker = None
+        if isinstance(waiting.outcome, Completion):
+            return waiting.outcome
+        assert waiting.outcome is not None, "the request is done"
+        raise waiting.outcome.with_traceback(None)  # many callers raise the same
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
-        await self._client.aclose()
-        await self._online.aclose()
+        await self._server.provider.aclose()
 
     # -- what people see
 
     def notice(self) -> str | None:
         """A notice for a user who stops the run; None where nothing is under way."""
-        sent = [job.record for job in self._jobs.values() if job.record.status != "prepared"]
-        if not sent:
+        if not self._jobs:
             return None
-        n_requests = sum(record.n_requests for record in sent)
-        go_on = "which goes on" if len(sent) == 1 else "which go on"
-        return (
-            f"{n_requests:,} requests are in {job_names(sent)}, {go_on}; "
-            "run the same command to collect the answers"
-        )
+        go_on = "which goes on" if len(self._jobs) == 1 else "which go on"
+        jobs = job_names(list(self._jobs.values()))
+        return f"{jobs}, {go_on}; run the same command to collect the answers"
 
     def under_way(self) -> tuple[str, float]:
         """The reason to wait, in words, and for how many seconds already; "" without one."""
-        sent = [job for job in self._jobs.values() if job.pending and job.record.batch_id]
         why = f"; {self._trouble}" if self._trouble else ""
-        if not sent:
-            n = len(self._pending)
+        if not self._jobs:
+            n = len(self._waiting)
             return (f"{n:,} requests are put together{why}" if n else ""), 0.0
-        told = [job.server for job in sent if job.server is not None]
-        status = ", ".join(sorted({server.status for server in told})) or "sent"
-        words = (
-            f"{sum(job.record.n_requests for job in sent):,} requests are in "
-            f"{job_names([job.record for job in sent])} ({status}, "
-            f"{sum(server.completed for server in told):,} answered){why}"
-        )
-        return words, max(0.0, self._now() - min(job.record.prepared_at for job in sent))
+        records = list(self._jobs.values())
+        views = [self._views[name] for name in self._jobs if name in self._views]
+        status = ", ".join(sorted({view.status for view in views})) or "sent"
+        n_answered = sum(view.n_answered for view in views)
+        words = f"{job_names(records)} ({status}, {n_answered:,} answered){why}"
+        return words, max(0.0, time.time() - min(record.sent_at for record in records))
 
-    def _tell(self, kind: str, **fields: Any) -> None:
-        if self.on_event is not None:
-            self.on_event(kind, **fields)
+    # -- the background task
 
-    # -- the background tasks
+    async def _work(self, scope: anyio.CancelScope) -> None:
+        """Send what waits, look at what was sent, take what has come, until no caller waits."""
+        n_before, look_at, poll_s = -1, 0.0, FIRST_POLL_S
+        with scope:
+            try:
+                while True:
+                    n, now = len(self._unsent), anyio.current_time()
+                    is_enough = n == n_before or n >= self._most
+                    has_room = not self._full_since or (now >= self._send_at and not self._jobs)
+                    if n and is_enough and has_room:
+                        await self._persist(self._send)
+                        look_at, poll_s = 0.0, FIRST_POLL_S
+                    if now >= look_at:
+                        for record in list(self._jobs.values()):
+                            await self._persist(partial(self._look, record))
+                        look_at = now + poll_s
+                        poll_s = min(poll_s * POLL_GROWTH, LONGEST_POLL_S)
+                    n_before = len(self._unsent)
+                    await anyio.sleep(LINGER_S)
+            except Exception as exc:  # a bug too must reach the callers
+                is_refusal = isinstance(exc, RejectedError | NoSuchJobError)
+                for key in self._waiting:
+                    self._settle(key, ConfigError(str(exc)) if is_refusal else exc)
+            finally:
+                if self._worker is scope:
+                    self._worker = None
 
-    def _ensure_submitter(self) -> None:
-        if self._pending.unsent and self._submitter is None:
-            self._submitter = self._run(self._submit_jobs)
+    async def _persist(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Repeat a call while its errors may pass; `OutageError` after `max_outage_s` of that."""
+        end = anyio.current_time() + self._max_outage_s
 
-    def _ensure_watcher(self, job: BatchJob) -> None:
-        if job.pending and job.watcher is None:
-            job.watcher = self._run(self._follow, job)
+        def note(state: Any) -> None:
+            self._trouble = str(state.outcome.exception())
 
-    def _run(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> anyio.CancelScope:
-        """Begin a background task; the scope that ends it."""
-        scope = anyio.CancelScope()
-
-        async def run() -> None:
-            with scope:
-                await work(scope, *arguments)
-
-        if self._tasks is None:
-            raise RuntimeError("a batch provider works in an engine's task group: start() first")
-        self._tasks.start_soon(run)
-        return scope
-
-    def _leave(self, pending: PendingRequest) -> None:
-        """A caller goes; work for requests that no caller waits for ends at once."""
-        job = pending.job
-        self._pending.leave(pending)
-        if job is not None and job.watcher is not None and not job.pending:
-            job.watcher.cancel()
-            job.watcher = None
-        is_wanted = self._pending.unsent or (self._sending is not None and self._sending.pending)
-        if self._submitter is not None and not is_wanted:
-            self._submitter.cancel()
-            self._submitter = None
-
-    def _fail(self, requests: Iterable[PendingRequest], error: Exception) -> None:
-        """Raise an error in all that wait for some requests; one that stops the run, in all
-        that are not sent, now and later."""
-        if not isinstance(error, ClaimscoreError) or isinstance(error, ConfigError | StoppedEarly):
-            self._stopped = self._stopped or error
-        for pending in list(requests):
-            self._pending.settle(pending, error)
-        if self._stopped is not None:
-            for pending in list(self._pending.unsent.values()):
-                self._pending.settle(pending, self._stopped)
-
-    async def _submit_jobs(self, scope: anyio.CancelScope) -> None:
-        """Job after job of the requests that are not sent, until there are none."""
         try:
-            while self._pending.unsent:
-                await self._linger()
-                await self._sleep(self._size_limit.wait_s)
-                while self._size_limit.must_wait(self._jobs.values()):
-                    await self._sleep(FIRST_POLL_S)
-                async with self._journal_lock():
-                    requests = await self._not_bought()
-                    if requests:
-                        await self._submit_one(requests[: self._size_limit.max_requests])
-        except Exception as exc:  # a bug too must reach the tasks that wait
-            self._fail(self._pending.unsent.values(), _as_stop(exc))
-        finally:
-            if self._submitter is scope:
-                self._submitter = None
+            await POLICY.copy(
+                sleep=anyio.sleep,
+                stop=lambda state: anyio.current_time() + state.upcoming_sleep > end,
+                before_sleep=note,
+            )(call)
+        except TransientError as exc:
+            after = f"{self._max_outage_s:,.0f} s (--max-outage-s)"
+            raise OutageError(f"tried in vain for {after}: {exc}") from None
+        if not self._full_since:
+            self._trouble = ""
 
-    async def _follow(self, scope: anyio.CancelScope, job: BatchJob) -> None:
-        """Look at a job until the server has ended it, and see to its answers."""
-        try:
-            wait_s = FIRST_POLL_S
-            server = await self._persist(lambda: self._look_at(job))
-            while server.status not in ENDED:
-                await self._sleep(wait_s)
-                wait_s = min(wait_s * POLL_GROWTH, LONGEST_POLL_S)
-                server = await self._persist(lambda: self._look_at(job))
-            if server.status == "failed":
-                self._refused(job, server)
-            else:
-                await self._collect(job, server, self._persist)
-        except NotFoundError as exc:
-            path = self._journal.record_path(job.record.uuid)
-            gone = (
-                f"{job_names([job.record])} is not there for this key ({exc}); to buy its "
-                f"{job.record.n_requests:,} requests again, delete {path}"
-            )
-            self._fail(job.pending.values(), ConfigError(gone))
-        except Exception as exc:
-            self._fail(job.pending.values(), _as_stop(exc))
-        finally:
-            if job.watcher is scope:
-                job.watcher = None
+    def _settle(self, key: str, outcome: Completion | Exception) -> None:
+        """Give the outcome of a request to the caller, if one waits for it."""
+        self._unsent.pop(key, None)
+        if (waiting := self._waiting.get(key)) is not None:
+            waiting.outcome = outcome
+            waiting.done.set()
 
-    async def _try(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Make a call whose errors stop nothing: they will be met again where they matter."""
-        try:
-            await call()
-        except (TransientError, NotFoundError, ConfigError, RejectedError, QuotaError) as exc:
-            self._trouble = str(exc)
+    # -- from requests to a job
 
-    # -- from requests to a job on the server
+    async def _send(self) -> None:
+        """Make a job of requests that are in none, of as many as it may hold.
 
-    async def _linger(self) -> None:
-        """Until no request has come for a while, or there are enough for a job."""
-        n_seen = -1
-        while n_seen < len(self._pending.unsent) < self._size_limit.max_requests:
-            n_seen = len(self._pending.unsent)
-            await self._sleep(self._linger_s)
+        A call that failed may have made the job all the same, so it stays in the journal: the
+        next call looks for it first.
+        """
+        keys = list(self._unsent)  # one that comes later may be in a job that is passed by now
+        async with self._locked():
+            await self._join_jobs(keys)
+            lines = self._lines(keys)
+            if not lines:
+                return
+            await lowlevel.checkpoint_if_cancelled()  # after a stop, no step costs money
+            model = self._unsent[next(iter(lines))].request.model
+            record = JobRecord(uuid.uuid4().hex, model, tuple(lines), time.time())
+            self._journal.write(record)
+            try:
+                batch_id = await self._server.send(record.name, list(lines.values()))
+            except QueueFullError as exc:
+                self._journal.remove(record)
+                self._no_room(len(lines), exc)
+                return
+            except ClaimscoreError as exc:
+                if not isinstance(exc, TransientError) or exc.kind in ("connect", "rate_limit"):
+                    self._journal.remove(record)  # surely there is none
+                raise
+            record = self._journal.write(dataclasses.replace(record, batch_id=batch_id))
+        self._follow(record, record.keys)
+        self._tell("batch sent", batch=batch_id, requests=len(record.keys))
 
     @contextlib.asynccontextmanager
-    async def _journal_lock(self) -> AsyncIterator[None]:
-        """One process at a time makes and sends jobs, so that no two send the same request."""
+    async def _locked(self) -> AsyncIterator[None]:
+        """One process at a time makes jobs, so that no two send the same request."""
         while (lock := self._journal.lock()) is None:
-            await self._sleep(_LOCK_POLL_S)
-        try:
+            await anyio.sleep(_LOCK_POLL_S)
+        with lock:
             yield
-        finally:
-            lock.release()
 
-    async def _refresh(self) -> None:
-        """See which jobs other processes have sent, and which they have collected."""
-        names = set(await to_thread.run_sync(self._journal.names))
-        for name in self._jobs.keys() - names:
-            if not self._jobs[name].pending:
-                del self._jobs[name]
-        unread = names - self._jobs.keys() | {job.record.uuid for job in self._in_doubt()}
+    async def _join_jobs(self, keys: list[str]) -> None:
+        """See which requests are in a job already, or have an answer by now."""
+        for record in await to_thread.run_sync(self._journal.read):
+            wanted = self._unsent.keys() & set(keys) & set(record.keys)
+            if wanted and (made := await self._resolve(record)) is not None:
+                self._follow(made, wanted)
+        stored = await to_thread.run_sync(self._find, [key for key in keys if key in self._unsent])
+        for key, completion in stored.items():
+            self._settle(key, completion)
 
-        def read() -> dict[str, BatchJob]:
-            records = [self._journal.read(name) for name in unread]
-            return {
-                record.uuid: BatchJob(record, self._journal.keys(record.uuid))
-                for record in records
-                if record is not None  # else it was collected meanwhile
-            }
-
-        self._jobs |= await to_thread.run_sync(read)
-
-    def _in_doubt(self) -> list[BatchJob]:
-        """Jobs of which only the server knows whether they were created."""
-        return [job for job in self._jobs.values() if job.record.status == "creating"]
-
-    async def _resolve(self, job: BatchJob) -> None:
-        """Find out whether a job is there whose process has ended; forget it if it is not."""
-        if not await self._is_found(job):
-            self._drop(job)
-
-    async def _not_bought(self) -> list[PendingRequest]:
-        """The unsent requests of this moment that are in no job and have no answer elsewhere.
-
-        A request that comes later is left for the next job: it may be in one of these.
-        """
-        requests = dict(self._pending.unsent)
-        await self._refresh()
-        for job in self._in_doubt():
-            if job.keys & requests.keys():
-                try:
-                    await self._persist(functools.partial(self._resolve, job))
-                except (NotFoundError, RejectedError) as exc:
-                    raise ConfigError(str(exc)) from None
-        for job in list(self._jobs.values()):
-            for key in job.keys & requests.keys() & self._pending.unsent.keys():
-                self._pending.put_into(job, self._pending.unsent[key])
-            self._ensure_watcher(job)
-        found = await to_thread.run_sync(self._find, list(requests))
-        for key in found.keys() & self._pending.unsent.keys():
-            self._pending.settle(self._pending.unsent[key], found[key])
-        return [p for key, p in requests.items() if self._pending.unsent.get(key) is p]
-
-    async def _submit_one(self, requests: list[PendingRequest]) -> None:
-        """Write a job of as many of the requests as fit, and bring it to the server."""
-        dialect = self.dialect
-        lines = ((p.key, request_line(p.key, p.request, dialect)) for p in requests)
-        prepared = await to_thread.run_sync(
-            lambda: self._journal.prepare(
-                lines, model=self.model, dialect=dialect.to_json(), max_bytes=self._max_bytes
+    async def _resolve(self, record: JobRecord) -> JobRecord | None:
+        """The record of a job that was made; the server is asked where its answer was lost, and
+        the job is forgotten where there is none. The lock must be held."""
+        if record.batch_id:
+            return record
+        wait_s = SETTLE_S - (time.time() - record.sent_at)
+        await anyio.sleep(min(max(0.0, wait_s), SETTLE_S))
+        known = {other.batch_id for other in self._journal.read()}
+        fitting = [one for one in await self._server.find(record) if one not in known]
+        path = self._journal.path(record)
+        if len(fitting) > 1:
+            raise ConfigError(
+                f"{path}: a batch of {len(record.keys):,} requests, whose creation had no answer, "
+                f"may be {' or '.join(fitting)}; delete the file to buy them again"
             )
-        )
-        if prepared is None:
-            words = f"larger than a batch may be: {self._max_bytes:,} bytes"
-            self._fail(requests[:1], RejectedError(words, "too_large"))
-            return
-        job = self._sending = self._jobs[prepared[0].uuid] = BatchJob(*prepared)
-        for pending in requests:
-            if pending.key in job.keys and pending.key in self._pending.unsent:
-                self._pending.put_into(job, pending)
+        if fitting:
+            return self._journal.write(dataclasses.replace(record, batch_id=fitting[0]))
+        self._journal.remove(record)
+        return None
+
+    def _lines(self, keys: list[str]) -> dict[str, bytes]:
+        """The requests of the next job: all to one model, and as many as it may hold."""
+        lines: dict[str, bytes] = {}
+        left, model = self._server.max_bytes, ""
+        for key in keys:
+            if key not in self._unsent or len(lines) == self._most:
+                continue
+            request = self._unsent[key].request
+            line, model = self._server.line(key, request), model or request.model
+            if len(line) > self._server.max_bytes:
+                words = f"larger than a batch may be: {self._server.max_bytes:,} bytes"
+                self._settle(key, RejectedError(words, "too_large"))
+            elif request.model == model and len(line) <= left:
+                lines[key] = line
+                left -= len(line)
+        return lines
+
+    def _follow(self, record: JobRecord, keys: Iterable[str]) -> None:
+        """From now on these requests are in this job."""
+        self._jobs.setdefault(record.name, record)
+        for key in keys:
+            self._unsent.pop(key, None)
+
+    def _no_room(self, n_requests: int, error: QueueFullError) -> None:
+        """Wait until a job of ours has ended; where none is under way, try a smaller one."""
+        self._trouble, now = str(error), anyio.current_time()
+        self._full_since = self._full_since or now
+        if now - self._full_since > self._max_outage_s and not self._jobs:
+            raise OutageError(f"no batch was taken for {self._max_outage_s:,.0f} s: {error}")
+        if not self._jobs:
+            self._most = max(1, n_requests // 2)
+        self._send_at = now + LONGEST_POLL_S
+
+    # -- from a job to answers
+
+    async def _look(self, record: JobRecord) -> None:
+        """See how a job stands; if the server has ended it, see to its requests."""
         try:
-            await self._send(job)
-            self._ensure_watcher(job)
-            self._tell("batch sent", batch=job.record.batch_id, requests=job.record.n_requests)
-        except _QueueFullError as exc:
-            self._queue_full(job, str(exc))
-        except Exception as exc:
-            self._fail(job.pending.values(), _as_stop(exc))
-        finally:
-            self._sending = None
-            if job.record.status == "prepared":  # else it may be there, and cost money
-                self._drop(job)
+            view = self._views[record.name] = await self._server.look(record.batch_id)
+            if view.has_ended and view.refusal is not None:
+                self._end(record, view, dict.fromkeys(record.keys, view.refusal))
+            elif view.has_ended:
+                await self._collect(record, view)
+        except NoSuchJobError as exc:
+            raise ConfigError(
+                f"batch {record.batch_id} is not there for this key ({exc}); to buy its "
+                f"{len(record.keys):,} requests again, delete {self._journal.path(record)}"
+            ) from None
 
-    async def _send(self, job: BatchJob) -> None:
-        """Upload the requests and create the job; the journal's lock must be held.
+    async def _collect(self, record: JobRecord, view: ServerJob) -> None:
+        """Take all results of a job; only then is it forgotten."""
+        folder, errors = self._journal.folder, dict[str, ClaimscoreError]()
+        with contextlib.ExitStack() as stack, os_errors(folder):
+            streams = [stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in view.files]
+            for path, stream in zip(view.files, streams, strict=True):
+                await self._server.download(path, stream)
+                stream.seek(0)
+            with anyio.CancelScope(shield=True):  # what is here is taken before a stop
+                for stream in streams:
+                    read = partial(self._read, stream, record)
+                    while (results := await to_thread.run_sync(read)) is not None:
+                        for key, outcome in results.items():
+                            if isinstance(outcome, Completion):
+                                self._settle(key, outcome)
+                            else:
+                                errors[key] = outcome
+                self._end(record, view, errors)
 
-        Raises `_QueueFullError` and what the server refuses it with. Then the job has cost nothing,
-        unless its status is "creating".
+    def _read(self, stream: IO[bytes], record: JobRecord) -> dict[str, Outcome] | None:
+        """The next outcomes, their answers kept; None at the end.
+
+        Lines that cannot be read, and keys that the job did not send, are left out. Raises
+        `TransientError` where the file ends within a line, or holds none that can be read.
         """
-        path = self._journal.requests(job.record.uuid)
-        try:
-            with os_errors(path):
-                file_id = await self._persist(
-                    lambda: self._client.upload(path, job.record.file_name)
-                )
-                await self._persist(lambda: self._create(job, file_id))
-        except NotFoundError as exc:
-            raise ConfigError(f"no Batch API there ({exc}); use --llm openai:MODEL") from None
-        except RejectedError as exc:
-            if is_queue_full(str(exc)):
-                raise _QueueFullError(str(exc)) from None
-            raise ConfigError(f"the batch was refused: {exc}") from None
+        lines = list(itertools.islice((line for line in stream if line.strip()), _GROUP))
+        if not lines:
+            return None
+        results = [self._server.read(line, record.batch_id) for line in lines]
+        wanted = frozenset(record.keys)
+        outcomes = {one[0]: one[1] for one in results if one is not None and one[0] in wanted}
+        answers = {key: one for key, one in outcomes.items() if isinstance(one, Completion)}
+        if answers:
+            self._keep(answers)
+        is_cut = results[-1] is None and not lines[-1].endswith(b"\n")
+        if is_cut or not any(results):
+            raise TransientError(f"{self.base_url}: a file of answers ended early", "body")
+        return outcomes
 
-    async def _create(self, job: BatchJob, file_id: str) -> None:
-        """The one step that costs money: written ahead, and never repeated blindly."""
-        if job.record.status == "creating" and await self._is_found(job):
-            return  # the answer of an earlier attempt was lost
-        await lowlevel.checkpoint_if_cancelled()  # after a stop, no step costs money
-        job.record = self._journal.note(job.record, "creating")
-        try:
-            server = await self._client.create(file_id, job.record.uuid)
-        except TransientError:
-            raise  # it may be there all the same
-        except (ClaimscoreError, NotFoundError):
-            job.record = dataclasses.replace(job.record, status="prepared")
-            raise
-        self._note_created(job, server)
-
-    async def _is_found(self, job: BatchJob) -> bool:
-        """Whether a job whose creation was begun is on the server; it is noted if so."""
-        age_s = self._now() - job.record.written_at
-        if age_s < SETTLE_S:
-            await self._sleep(min(SETTLE_S, SETTLE_S - age_s))
-        server = await self._client.find(job.record.uuid)
-        if server is not None:
-            self._note_created(job, server)
-        return server is not None
-
-    def _note_created(self, job: BatchJob, server: ServerJob) -> None:
-        job.server = server
-        job.record = self._journal.note(job.record, "created", server.id)
-
-    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call while its errors may pass; `OutageError` after `max_outage_s` of that."""
-        began, backoff, trouble = self._clock(), Backoff(), ""
-        while True:
-            try:
-                result = await call()
-            except TransientError as exc:
-                self._trouble = trouble = str(exc)
-                wait_s = backoff.next_wait_s(exc)
-                if self._clock() + wait_s - began > self._max_outage_s:
-                    raise OutageError(
-                        f"tried in vain for {self._max_outage_s:,.0f} s (--max-outage-s): {exc}"
-                    ) from None
-                await self._sleep(wait_s)
-            else:
-                if trouble:
-                    self._trouble = ""
-                return result
-
-    def _drop(self, job: BatchJob) -> None:
-        """Nothing of a job is needed any more, here or on disk."""
-        self._journal.remove(job.record.uuid)
-        self._jobs.pop(job.record.uuid, None)
-
-    # -- from a job on the server to answers
-
-    async def _look_at(self, job: BatchJob) -> ServerJob:
-        assert job.record.batch_id is not None, "created before"
-        job.server = await self._client.retrieve(job.record.batch_id)
-        return job.server
-
-    async def _collect_if_ended(self, job: BatchJob) -> None:
-        """Take the answers of a job of an earlier run."""
-        server = await self._look_at(job)
-        if server.status == "failed":
-            self._drop(job)
-        elif server.status in ENDED:
-            await self._collect(job, server, lambda call: call())
-
-    async def _collect(
-        self,
-        job: BatchJob,
-        server: ServerJob,
-        patiently: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]],
+    def _end(
+        self, record: JobRecord, view: ServerJob, errors: Mapping[str, ClaimscoreError]
     ) -> None:
-        """Take all answers; only then is the job forgotten and the rest seen to."""
-        errors: dict[str, OutputLine] = {}
-        answered: set[str] = set()
+        """Forget a job that has ended; what it left open is sent again, or fails.
 
-        def hand_out(line: OutputLine) -> None:
-            if not isinstance(line.outcome, Completion):
-                errors[line.key] = line
-                return
-            answered.add(line.key)
-            if line.key in job.pending:
-                self._pending.settle(job.pending[line.key], line.outcome)
-
-        for file_id in (server.output_file_id, server.error_file_id):
-            if file_id is not None:
-                read = functools.partial(self._client.read_output, file_id, self.state)
-                await patiently(functools.partial(read, self._keep, hand_out))
-        self._drop(job)
-        self._size_limit.ended()
-        self._tell("batch ended", batch=server.id, status=server.status, answered=len(answered))
-        unheard = TransientError(f"{self.base_url}: {server.id} is {server.status}, without it")
-        for pending in list(job.pending.values()):
-            line = errors.get(pending.key, OutputLine(pending.key, unheard))
-            assert isinstance(line.outcome, ClaimscoreError), "answers have found their requests"
-            if not answered and self._teaches(job, line.refusal):
-                self._send_again(pending)
-            elif isinstance(line.outcome, TransientError):
-                self._send_again(pending, line.outcome)
-            else:
-                self._fail([pending], line.outcome)
-
-    def _refused(self, job: BatchJob, server: ServerJob) -> None:
-        """The server would not begin with a job: its requests are sent again, or not at all."""
-        self._drop(job)
-        lines = [self._client.refusal(fault) for fault in server.faults]
-        words = "; ".join(str(line.outcome) for line in lines) or "no reason given"
-        lower = " ".join(line.refusal.words for line in lines if line.refusal is not None)
-        self._tell("batch refused", batch=server.id, reason=words)
-        if is_queue_full(lower):
-            self._queue_full(job, words)
-            return
-        if any(self._teaches(job, line.refusal) for line in lines):
-            for pending in list(job.pending.values()):
-                self._send_again(pending)
-            return
-        for line in lines:
-            if isinstance(line.outcome, ConfigError | StoppedEarly):
-                raise line.outcome
-        if lines and not _PASSES.search(lower):
-            raise ConfigError(f"the batch was refused: {words}")
-        for pending in list(job.pending.values()):
-            self._send_again(pending, TransientError(f"the batch was refused: {words}"))
-
-    def _queue_full(self, job: BatchJob, words: str) -> None:
-        """The server would not take so much now; nothing was paid."""
-        self._drop(job)
-        self._trouble = words
-        self._size_limit.refused(job, self._jobs.values(), words)
-        for pending in list(job.pending.values()):
-            self._send_again(pending)
-
-    def _send_again(self, pending: PendingRequest, error: TransientError | None = None) -> None:
-        """Put a request into the next job, unless its job's `error` is one too many."""
-        pending.n_jobs += error is not None
-        if self._stopped is not None:
-            self._pending.settle(pending, self._stopped)
-        elif error is not None and pending.n_jobs >= MAX_JOBS:
-            self._pending.settle(pending, error)
+        Raises the error that stops the run, if there is one.
+        """
+        self._journal.remove(record)
+        self._jobs.pop(record.name, None)
+        if isinstance(view.refusal, QueueFullError):
+            self._no_room(len(record.keys), view.refusal)
         else:
-            self._pending.take_out(pending)
-            self._ensure_submitter()
-
-    def _teaches(self, job: BatchJob, refusal: Refusal | None) -> bool:
-        """Whether a refusal is about how the server is asked; the next job asks otherwise."""
-        if refusal is None:
-            return False
-        asked = Dialect.from_json(job.record.dialect)
-        learnt = learn_dialect(refusal, asked)
-        if learnt is not None and self.dialect == asked:  # else another job has taught it
-            self.dialect = learnt
-        return learnt is not None
-
-
-def _as_stop(error: Exception) -> Exception:
-    """The error as it stops a run: a refused call is no refused request."""
-    return ConfigError(str(error)) if isinstance(error, RejectedError | NotFoundError) else error
+            self._full_since = 0.0
+            self._most = min(self._server.max_requests, 2 * self._most)
+        self._tell("batch ended", batch=view.id, status=view.status, answered=view.n_answered)
+        absent = TransientError(f"{self.base_url}: {view.id} is {view.status}, without it")
+        for key in record.keys:
+            waiting = self._waiting.get(key)
+            if waiting is None or waiting.done.is_set():
+                continue
+            error = errors.get(key, absent)
+            waiting.n_jobs += not isinstance(error, AskAgain | QueueFullError)
+            if isinstance(error, TransientError) and waiting.n_jobs < MAX_JOBS:
+                self._unsent[key] = waiting
+            else:
+                self._settle(key, error)
+        for error in errors.values():
+            if isinstance(error, ConfigError | StoppedEarly):
+                raise error

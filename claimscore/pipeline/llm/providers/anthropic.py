@@ -83,6 +83,7 @@ class AnthropicProvider(ServerProvider):
     address_variable = "ANTHROPIC_BASE_URL"
     default_base_url = "https://api.anthropic.com"
     server_class = AnthropicServer
+    batches = "claimscore.pipeline.llm.providers.anthropic_batches:AnthropicBatches"
     server: AnthropicServer
 
     def __init__(self, model: str, **options: Any) -> None:

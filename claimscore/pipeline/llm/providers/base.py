@@ -17,6 +17,8 @@ from claimscore.errors import ConfigError
 from claimscore.types import Completion, Request
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from anyio.abc import TaskGroup
 
 #: Family name -> where its class is. Imported when asked for: SDKs are slow to import.
@@ -26,6 +28,9 @@ PROVIDERS: dict[str, str] = {
     "azure": "claimscore.pipeline.llm.providers.azure:AzureProvider",
     "anthropic": "claimscore.pipeline.llm.providers.anthropic:AnthropicProvider",
 }
+
+#: What asks through the batch jobs of any vendor.
+_BATCH_PROVIDER = "claimscore.pipeline.llm.batch_jobs.provider:BatchProvider"
 
 #: Takes answers into the cache; when it returns, a kill loses none of them.
 Keep = Callable[[Mapping[str, Completion]], None]
@@ -66,7 +71,7 @@ class Vendor:
     #: Its answers keep to a JSON schema; it can tell the log-probabilities of tokens.
     has_schema: ClassVar[bool] = True
     has_logprobs: ClassVar[bool] = False
-    #: Where its batch jobs are made ("module:Class"); None where it has none.
+    #: Its `BatchServer` ("module:Class"); None where it has none.
     batches: ClassVar[str | None] = None
     #: The only tasks that it can do, whatever their prompts; None where any prompt may be asked.
     tasks: ClassVar[tuple[str, ...] | None] = None
@@ -88,8 +93,11 @@ class Collecting(Protocol):
     def start(self, tasks: TaskGroup) -> None:
         """Take the task group in which the work for the requests that wait may run."""
 
-    async def recover(self, keep: Keep, find: Find) -> None:
-        """Collect the answers of earlier runs; from now on each answer goes to `keep` first."""
+    async def recover(
+        self, folder: Path, keep: Keep, find: Find, tell: Callable[..., None]
+    ) -> None:
+        """Collect the answers of earlier runs, whose jobs are noted in `folder`; from now on each
+        answer goes to `keep` first."""
 
     def notice(self) -> str | None:
         """The jobs that go on after a stop, in words; None where there are none."""
@@ -185,14 +193,14 @@ def load_provider(config: LLMConfig) -> Provider:
     elif not config.model_name:
         raise ConfigError(f"--llm {config.model}: name a model, as in {named}:MODEL")
     several = len(config.base_urls) > 1
-    if config.is_batch:
-        if vendor.batches is None:
-            raise ConfigError(f"--llm {config.model}: there are no batch jobs of {config.family}")
-        vendor = _load(vendor.batches)
+    if config.is_batch and vendor.batches is None:
+        raise ConfigError(f"--llm {config.model}: there are no batch jobs of {config.family}")
     if several and (config.is_batch or not vendor.several_servers):
         what = "a batch is one server's" if config.is_batch else "it has one server"
         raise ConfigError(f"{config.model}: {what}; give --base-url once")
     made = _at_several(config, vendor.from_config) if several else vendor.from_config(config)
+    if config.is_batch:
+        made = _load(_BATCH_PROVIDER)(_load(vendor.batches)(made), config)
     return cast(Provider, made)
 
 

@@ -77,14 +77,18 @@ class Connection:
             trust_env=False,
         )
 
-    async def call(self, send: Callable[[], Awaitable[httpx2.Response]]) -> Reply:
-        """Make one request within `timeout_s` as a whole; a reply of any status comes back.
+    async def call(
+        self, send: Callable[[], Awaitable[httpx2.Response]], *, timeout_s: float | None = None
+    ) -> Reply:
+        """Make one request within `timeout_s` as a whole (None: the connection's own); a reply of
+        any status comes back.
 
         `send` is a call of an SDK whose retries are off, or of `http`. Raises `TransientError` of
         kind connect (nothing was sent), dropped (no answer to what was sent), timeout or body
         (a broken answer), and `ConfigError`. No message quotes what was sent or received.
         """
-        with anyio.move_on_after(self.timeout_s), self.translated():
+        timeout_s = timeout_s or self.timeout_s
+        with anyio.move_on_after(timeout_s), self.translated():
             try:
                 response = await send()
             except Exception as exc:  # an SDK's own class for a refusal, with the response
@@ -95,7 +99,7 @@ class Connection:
             lines = response.headers.raw
             headers = {name.lower().decode(): value.decode("latin-1") for name, value in lines}
             return Reply(response.status_code, headers, response.content)
-        raise no_answer(self.base_url, self.timeout_s)
+        raise no_answer(self.base_url, timeout_s)
 
     @contextlib.contextmanager
     def translated(self, *, unbounded: bool = False) -> Iterator[None]:

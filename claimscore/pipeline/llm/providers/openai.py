@@ -64,9 +64,7 @@ class OpenAIProvider(ServerProvider):
     server_class: ClassVar[type[OpenAIServer]] = OpenAIServer
     server: OpenAIServer
     several_servers = has_logprobs = True
-    batches: ClassVar[str | None] = (
-        "claimscore.pipeline.llm.batch_jobs.provider:OpenAIBatchProvider"
-    )
+    batches: ClassVar[str | None] = "claimscore.pipeline.llm.providers.openai_batches:OpenAIBatches"
 
     def body(self, request: Request, dialect: Dialect) -> JSON:
         return chat_body(request, dialect)

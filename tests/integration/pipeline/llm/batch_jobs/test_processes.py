@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import anyio
+import pytest
 
 from claimscore.cache.key import request_keys
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig
-from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
+from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.types import Message, Request
 from tests.fake_server import FakeServer, text_answer
@@ -21,30 +23,33 @@ from tests.support.children import processes_with
 N_REQUESTS = 90
 
 
-def questions(url: str) -> list[Request]:
-    return [Request("openai", url, "m", (Message("user", str(i)),)) for i in range(N_REQUESTS)]
+def questions(family: str, url: str) -> list[Request]:
+    url = url.removesuffix("/v1") if family == "anthropic" else url
+    return [Request(family, url, "m", (Message("user", str(i)),)) for i in range(N_REQUESTS)]
 
 
-def ask(url: str, folder: Path) -> None:
+def ask(family: str, url: str, folder: Path) -> None:
     """Ask for what there is not yet; time passes a hundred times as fast."""
+    sleep = anyio.sleep
 
-    async def sleep(seconds: float) -> None:
-        await anyio.sleep(seconds / 100)
+    async def shortly(seconds: float) -> None:
+        await sleep(seconds / 100)
 
     async def run() -> None:
-        llm = LLMConfig(model="openai-batch:m", base_url=url)
-        provider = OpenAIBatchProvider(
-            "m", base_url=url, state=folder / "jobs", max_requests=60, sleep=sleep
-        )
+        llm = LLMConfig(model=f"{family}-batch:m", base_url=url)
+        provider: Any = load_provider(llm)
+        provider._server.max_requests = provider._most = 60
         async with open_engine(llm, provider, folder) as engine:
-            await engine.answer_all(questions(url), lambda answer: answer.text)
+            await engine.answer_all(questions(family, url), lambda answer: answer.text)
 
-    anyio.run(run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(anyio, "sleep", shortly)
+        anyio.run(run)
 
 
-def start(server: FakeServer, folder: Path) -> BaseProcess:
-    processes = processes_with(__name__, "claimscore.pipeline.llm.batch_jobs.client")
-    process = processes.Process(target=ask, args=(server.base_url, folder))
+def start(family: str, server: FakeServer, folder: Path) -> BaseProcess:
+    processes = processes_with(__name__, "claimscore.pipeline.llm.batch_jobs.provider")
+    process = processes.Process(target=ask, args=(family, server.base_url, folder))
     process.start()
     return process
 
@@ -60,21 +65,22 @@ def kill_when(process: BaseProcess, condition: Callable[[], bool]) -> None:
     process.join()
 
 
-def test_killed_processes_pay_nothing_twice(tmp_path: Path):
+@pytest.mark.parametrize("family", ["openai", "anthropic"])
+def test_killed_processes_pay_nothing_twice(family: str, tmp_path: Path):
     """After the upload, after the creation, while answers arrive: everything is paid once.
 
     The first two hold the journal's lock, which ends with them.
     """
-    with FakeServer(answer=text_answer("fine"), batch_delay_s=None) as server:
+    with FakeServer(answer=text_answer("fine"), batch_delay_s=3600.0) as server:
         files = server._batches.files
-        kill_when(start(server, tmp_path), lambda: len(files) >= 1)
-        kill_when(start(server, tmp_path), lambda: len(server.batches) >= 2)
+        kill_when(start(family, server, tmp_path), lambda: bool(files or server.batches))
+        kill_when(start(family, server, tmp_path), lambda: len(server.batches) >= 2)
         server.finish_batches()
-        cache, keys = DiskCache(tmp_path), request_keys(questions(server.base_url))
-        kill_when(start(server, tmp_path), lambda: bool(cache.get_many(keys)))
+        cache, keys = DiskCache(tmp_path), request_keys(questions(family, server.base_url))
+        kill_when(start(family, server, tmp_path), lambda: bool(cache.get_many(keys)))
         server.change(batch_delay_s=0.0)
         server.finish_batches()
-        last = start(server, tmp_path)
+        last = start(family, server, tmp_path)
         last.join(60)
         assert last.exitcode == 0
         server.finish_batches()

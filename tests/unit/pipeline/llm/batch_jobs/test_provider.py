@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from pathlib import Path
 
 import pytest
 
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError, RejectedError
-from claimscore.pipeline.llm.batch_jobs.provider import OpenAIBatchProvider
+from claimscore.pipeline.llm.batch_jobs.provider import BatchProvider
 from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.providers.openai import OpenAIProvider
-from tests.support.batch_server import BatchServer, Machine, ask, error, question, texts
+from tests.support.batch_server import (
+    BASE_URL,
+    BatchServer,
+    FileServer,
+    Machine,
+    ask,
+    error,
+    texts,
+)
 
 pytestmark = pytest.mark.anyio
+
+OPENAI = pytest.mark.parametrize("server", [FileServer], indirect=True, ids=["openai"])
 
 KEY = "sk-proj-abcdefghijklmnop"
 
 
-async def test_keys_are_those_of_online_requests(machine: Machine):
+async def test_keys_are_those_of_online_requests(server: BatchServer, machine: Machine):
     """A run may begin as a batch and end online: family and namespace are the same."""
-    batch, online = machine.provider(), OpenAIProvider("m", base_url="https://api.example/v1")
+    batch, online = await machine.provider(), server.online("m", base_url=BASE_URL)
     assert (batch.family, batch.namespace) == (online.family, online.namespace)
 
 
@@ -29,35 +38,43 @@ async def test_keys_are_those_of_online_requests(machine: Machine):
     ("limits", "sizes"),
     [
         pytest.param({"max_requests": 2}, [2, 2, 1], id="requests"),
-        pytest.param({"max_bytes": 800}, [3, 2], id="bytes"),
+        pytest.param({"max_bytes": 4000}, [3, 2], id="bytes"),
         pytest.param({}, [5], id="none reached"),
     ],
 )
 async def test_a_batch_keeps_the_servers_limits(
     limits: dict[str, int], sizes: list[int], server: BatchServer, machine: Machine
 ):
-    outcomes = await ask(machine.provider(**limits), [question(str(i)) for i in range(5)])
-    assert texts(outcomes) == [f"re {i}" for i in range(5)]
+    requests = [machine.question(str(i).zfill(999)) for i in range(5)]
+    outcomes = await ask(await machine.provider(**limits), requests)
+    assert texts(outcomes) == [f"re {i:0999}" for i in range(5)]
     assert server.sizes == sizes
-    inputs = [content for about, content in server.files.values() if "claim" in about["filename"]]
-    assert all(len(content) <= limits.get("max_bytes", 9999) for content in inputs)
 
 
-async def test_a_request_is_one_line_for_every_program(server: BatchServer, machine: Machine):
+async def test_a_batch_is_for_one_model(server: BatchServer, machine: Machine):
+    requests = [machine.question("a"), machine.question("b")]
+    requests.append(dataclasses.replace(requests[0], model="another"))
+    assert texts(await ask(await machine.provider(), requests)) == ["re a", "re b", "re a"]
+    assert [{body["model"] for body in server.bodies(n)} for n in (0, 1)] == [{"m"}, {"another"}]
+
+
+@OPENAI
+async def test_a_request_is_one_line_for_every_program(server: FileServer, machine: Machine):
     text = "a\r\n\u2028\u2029\x85\x0b\x0c\x1cb"
-    assert texts(await ask(machine.provider(), [question(text)])) == [f"re {text}"]
+    assert texts(await ask(await machine.provider(), [machine.question(text)])) == [f"re {text}"]
     inputs = [content for about, content in server.files.values() if "claim" in about["filename"]]
     assert [len(content.decode().splitlines()) for content in inputs] == [1]
 
 
 async def test_a_request_larger_than_a_batch_fails_alone(machine: Machine):
-    requests = [question("x" * 900), question("b")]
-    big, small = await ask(machine.provider(max_bytes=800), requests)
+    requests = [machine.question("x" * 900), machine.question("b")]
+    big, small = await ask(await machine.provider(max_bytes=800), requests)
     assert isinstance(big, RejectedError)
     assert big.kind == "too_large"
     assert texts([small]) == ["re b"]
 
 
+@OPENAI
 @pytest.mark.parametrize("key", [f"{KEY}\n", None])
 async def test_the_key_goes_to_the_server_and_nowhere_else(
     key: str | None,
@@ -77,11 +94,11 @@ async def test_the_key_goes_to_the_server_and_nowhere_else(
     refused = error(400, f"bad key {KEY}, Bearer {KEY}")
     server.line = lambda body, n: refused if "bad" in str(body) else answer
     kept: list[bytes] = []
-    provider = machine.provider(key=key)
-    provider.on_event = lambda kind, **fields: kept.extend(
+    machine.tell = lambda kind, **fields: kept.extend(
         path.read_bytes() for path in machine.state.rglob("*") if path.is_file()
     )
-    bad, good = await ask(provider, [question("bad"), question("good")])
+    provider = await machine.provider(key=key)
+    bad, good = await ask(provider, [machine.question("bad"), machine.question("good")])
     sent = {headers.get("authorization") for headers in server.headers}
     assert sent == ({f"Bearer {KEY}"} if key else {None})
     assert "of-the-environment" not in str([headers.raw for headers in server.headers])
@@ -90,17 +107,15 @@ async def test_the_key_goes_to_the_server_and_nowhere_else(
         assert KEY not in words
 
 
-def test_the_provider_is_made_of_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_provider_is_made_of_settings(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path))
     made = load_provider(LLMConfig(model="openai-batch:m", base_url="https://x.example/v1"))
-    assert isinstance(made, OpenAIBatchProvider)
+    assert isinstance(made, BatchProvider)
     assert (made.family, made.model, made.namespace) == ("openai", "m", "https://x.example/v1")
-    assert made.state.parent == tmp_path / "batches"
-    made.state = tmp_path / "elsewhere"
-    assert made.state == tmp_path / "elsewhere"
     for bare in ("openai-batch", "openai-batch:"):
         with pytest.raises(ConfigError, match="openai-batch:"):
             load_provider(LLMConfig(model=bare))
     with pytest.raises(ConfigError, match="a batch is one server's"):
         load_provider(LLMConfig(model="openai-batch:m", base_url=["http://a", "http://b"]))
+    with pytest.raises(ConfigError, match="it is builtin alone"):
+        load_provider(LLMConfig(model="builtin-batch:m"))

@@ -7,20 +7,9 @@ import pytest
 
 from claimscore.cache.key import request_key
 from claimscore.types import Completion
-from tests.support.batch_server import (
-    BatchServer,
-    Machine,
-    ask,
-    ask_each,
-    error,
-    fine,
-    question,
-    texts,
-)
+from tests.support.batch_server import BatchServer, Machine, ask, ask_each, error, fine, texts
 
 pytestmark = pytest.mark.anyio
-
-A, B = question("a"), question("b")
 
 
 @pytest.mark.parametrize("call", ["", "upload", "create", "look", "download"])
@@ -28,34 +17,38 @@ async def test_a_stop_ends_the_waiting_and_loses_nothing(
     call: str, server: BatchServer, machine: Machine
 ):
     """Wherever the batch is: no step that costs money is taken, the next run has all answers."""
-    provider, was_created = await machine.recovered(), call not in ("", "upload")
+    if call == "upload" and server.family != "openai":
+        return  # there is no such step
+    requests = [machine.question("a"), machine.question("b")]
+    provider, was_created = await machine.provider(), call not in ("", "upload")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ask, provider, [A, B])
+        tasks.start_soon(ask, provider, requests)
         server.faults[call] = [tasks.cancel_scope.cancel]
         if not call:
             while not provider.under_way()[0]:
                 await anyio.sleep(0.01)
             assert provider.under_way()[0].endswith(" requests are put together")
             tasks.cancel_scope.cancel()
-    assert (provider.notice() is not None) == was_created == len(server.batches)
+    assert was_created == len(server.batches)
+    assert (provider.notice() is not None) == (call in ("create", "look"))
     await provider.aclose()
-    provider = await machine.recovered()
-    await ask(provider, machine.missing([A, B]))
-    assert texts([machine.cache[request_key(request)] for request in (A, B)]) == ["re a", "re b"]
+    provider = await machine.provider()
+    await ask(provider, machine.missing(requests))
+    assert texts([machine.cache[request_key(one)] for one in requests]) == ["re a", "re b"]
     assert len(server.batches) == 1
 
 
-@pytest.mark.parametrize("cancelled", [{0}, {3}, {0, 3}, {0, 2, 3}, {0, 1, 2}])
+@pytest.mark.parametrize("cancelled", [{0}, {0, 3}, {0, 1, 2}])
 async def test_the_tasks_that_are_left_get_their_answers(
     cancelled: set[int], server: BatchServer, machine: Machine
 ):
     server.n_looks = 5
-    provider, outcomes = machine.provider(), []
+    provider, outcomes = await machine.provider(), []
     scopes = [anyio.CancelScope() for _ in range(4)]
 
     async def complete(number: int) -> None:
         with scopes[number]:
-            outcomes.append(await provider.complete(question(str(number))))
+            outcomes.append(await provider.complete(machine.question(str(number))))
 
     async with anyio.create_task_group() as tasks:
         provider.start(tasks)
@@ -75,8 +68,8 @@ async def test_two_processes_send_a_request_once(
 ):
     server.n_looks = 4
     server.line = lambda body, n: error(500) if failing and n == 1 else fine(body, n)
-    first, second = await machine.recovered(), await machine.recovered()
-    requests = [question(str(i)) for i in range(6)]
+    first, second = await machine.provider(), await machine.provider()
+    requests = [machine.question(str(i)) for i in range(6)]
     both = await ask_each((first, requests[:4]), (second, requests[2:]))
     assert texts(both[0]) == [f"re {i}" for i in range(4)]
     assert texts(both[1]) == [f"re {i}" for i in range(2, 6)]
@@ -87,7 +80,8 @@ async def test_two_processes_send_a_request_once(
 
 async def test_what_another_process_has_bought_is_not_sent(server: BatchServer, machine: Machine):
     """Its batch may be done and forgotten by the time that ours is made."""
-    provider = await machine.recovered()
-    machine.cache[request_key(A)] = Completion("from elsewhere", "m")
-    assert texts(await ask(provider, [A, B])) == ["from elsewhere", "re b"]
+    provider = await machine.provider()
+    requests = [machine.question("a"), machine.question("b")]
+    machine.cache[request_key(requests[0])] = Completion("from elsewhere", "m")
+    assert texts(await ask(provider, requests)) == ["from elsewhere", "re b"]
     assert server.sizes == [1]
