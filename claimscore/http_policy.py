@@ -172,8 +172,19 @@ def translate_http_error(
 def _not_reached(
     exc: BaseException, base_url: str, trusted: bool, secrets: Iterable[str]
 ) -> TransientError | ConfigError:
-    """Nothing was sent. Waiting helps against all but a certificate that was never trusted."""
-    why = scrubbed(_reason(exc), *secrets)
+    """Nothing was sent. Waiting helps neither against a proxy that wants a password nor against a
+    certificate that was never trusted."""
+    import httpx2
+
+    if isinstance(exc, httpx2.ProxyError):  # the rest is the proxy's words
+        status = str(exc)[:3]
+        return (
+            password_wanted(base_url)
+            if status == "407"
+            else _unreachable(base_url, f"the proxy answers {status}")
+        )
+    timed_out = isinstance(exc, httpx2.ConnectTimeout)
+    why = "it took too long" if timed_out else scrubbed(_reason(exc), *secrets)
     if "CERTIFICATE_VERIFY_FAILED" in str(exc):
         if not trusted:
             return ConfigError(
@@ -181,7 +192,18 @@ def _not_reached(
                 "the certificate of your own authority in SSL_CERT_FILE"
             )
         why = f"its certificate is not trusted any more ({why})"
+    return _unreachable(base_url, why)
+
+
+def _unreachable(base_url: str, why: str) -> TransientError:
     return TransientError(f"{base_url} cannot be reached: {why}", "connect")
+
+
+def password_wanted(base_url: str) -> ConfigError:
+    """What a proxy's 407 is."""
+    return ConfigError(
+        f"{base_url}: the proxy named in the environment refuses its user and password (HTTP 407)"
+    )
 
 
 def _reason(exc: BaseException) -> str:
@@ -196,7 +218,7 @@ def _reason(exc: BaseException) -> str:
             return os.strerror(layer.errno) if is_system else str(layer.strerror)
         inner = layer.exceptions[0] if isinstance(layer, BaseExceptionGroup) else None
         layer = inner or layer.__cause__ or layer.__context__
-    return str(exc) or "it took too long"
+    return str(exc)
 
 
 def no_answer(base_url: str, timeout_s: float) -> TransientError:

@@ -23,7 +23,7 @@ from claimscore.errors import (
     UnknownModelError,
 )
 from claimscore.http_headers import rate_limits, retry_after_s
-from claimscore.http_policy import scrubbed
+from claimscore.http_policy import password_wanted, scrubbed
 from claimscore.types import RateLimits
 
 #: Statuses that ask to come again. 424 and 498 are said by TGI and Groq, 499 by nginx.
@@ -125,6 +125,8 @@ def translate_error(
     where = f"{base_url}: {said}"
     if status == 401:  # the server's words are left out: some quote the key
         return AuthenticationError(f"{base_url} refused the key (HTTP 401); check {key_variable}")
+    if status == 407:
+        return password_wanted(base_url)
     if status == 402 or (status in (400, 403, 429) and _QUOTA.search(words)):
         return QuotaError(f"{where}; fill the account")
     if _is_unknown_model(status, codes, words):

@@ -22,7 +22,8 @@ from claimscore import http_policy
 from claimscore.errors import ConfigError, TransientError
 from claimscore.pipeline.llm.providers import connection as connection_module
 from claimscore.pipeline.llm.providers.connection import Reply
-from claimscore.pipeline.llm.providers.openai import OpenAIServer
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider, OpenAIServer
+from claimscore.types import Message, Request
 
 pytestmark = pytest.mark.anyio
 
@@ -421,6 +422,23 @@ def test_direct_unless_a_proxy_applies(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert http_policy.proxy_before(url) == ("http://PROXY" if proxied else None)
+
+
+REFUSED = b"HTTP/1.1 407 me:pass-word\r\ncontent-length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_proxy_that_refuses_its_password_stops_the_run(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Its own words are not shown."""
+    async with serving(always(REFUSED)) as server:
+        address = server.url.removeprefix("http://").removesuffix("/v1")
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://me:pass-word@{address}")
+        asked = OpenAIProvider("m", base_url=f"{scheme}://example.org/v1")
+        with pytest.raises(ConfigError, match=r"refuses its user and password \(HTTP 407\)$"):
+            await asked.complete(Request("openai", "n", "m", (Message("user", "q"),)))
+        await asked.aclose()
 
 
 async def test_a_proxy_with_a_password(monkeypatch: pytest.MonkeyPatch):
