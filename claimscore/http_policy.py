@@ -3,7 +3,7 @@
 Time limits, idle connections, TLS, proxies, where a key may go, and what breaks on the way. How
 long to wait before a request is sent again is in `claimscore.retry`, what headers say of limits
 and of waiting in `claimscore.http_headers`. The connections are in
-`pipeline.llm.providers.connection` and in `pipeline.encoders.served`.
+`pipeline.llm.providers.connection`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import anyio
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
-    Retrying,
     retry_if_exception_type,
     wait_random_exponential,
 )
@@ -46,9 +45,6 @@ _transient = retry_if_exception_type(TransientError)
 #: The policy; `await POLICY.copy(sleep=..., stop=...)(call)` repeats a call until it is answered,
 #: and raises the last error where `stop` says so. A copy is for one call at a time.
 POLICY = AsyncRetrying(sleep=anyio.sleep, wait=retry_wait_s, retry=_transient, reraise=True)
-
-#: The same for threads.
-BLOCKING_POLICY = Retrying(wait=retry_wait_s, retry=_transient, reraise=True)
 
 
 class Backoff:

@@ -16,6 +16,7 @@ from claimscore.commands.options import (
     own_option,
 )
 from claimscore.config import EncoderConfig
+from claimscore.errors import ConfigError
 
 #: The models that can be named without looking anything up, besides the vendors of `--llm`.
 MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
@@ -77,7 +78,7 @@ def models_list(as_json: bool) -> None:
 @own_option(
     "--role",
     type=click.Choice(["nli", "verifier", "embedder", "token-encoder"]),
-    help="Use of the model; default: as its configuration says.",
+    help="Use of the model; default: as its configuration says (tei:URL: nli).",
 )
 @json_option
 def models_check(config: EncoderConfig, model: str, role: Any, as_json: bool) -> int:
@@ -87,9 +88,7 @@ def models_check(config: EncoderConfig, model: str, role: Any, as_json: bool) ->
     """
     from claimscore.pipeline.encoders.served import is_served
 
-    if is_served(model):
-        return _check_served(model, role, config, as_json)
-    facts = _facts(model, role, config)
+    facts = (_served_facts if is_served(model) else _facts)(model, role, config)
     if as_json:
         print(json.dumps(facts))
     else:
@@ -132,51 +131,61 @@ def _facts(model: str, role: str | None, config: EncoderConfig) -> dict[str, Any
     }
 
 
-def _check_served(model: str, role: str | None, config: EncoderConfig, as_json: bool) -> int:
-    """Whether a server answers as a run needs it; its numbers have nothing to be compared with."""
-    from claimscore.console.table import print_facts
-    from claimscore.pipeline.encoders.served import check_served
+def _served_facts(model: str, role: str | None, config: EncoderConfig) -> dict[str, Any]:
+    """What a server says of its model, and its answer to a probe."""
+    from claimscore.pipeline.encoders.protocols import NLI_LABELS
+    from claimscore.pipeline.encoders.served import TEI, TEI_ROLES, load
+    from claimscore.pipeline.encoders.served.models import PROBE
 
-    found = check_served(model, config, role)
-    if as_json:
-        print(json.dumps(dataclasses.asdict(found)))
-        return EXIT_OK
-    probe = ", ".join(f"{name} {p:.4f}" for name, p in (found.probe or {}).items())
-    shown = {
-        "model": f"{found.model} ({found.revision}), {found.dtype}",
-        "role": found.role,
-        "server": found.server,
-        "label order": ", ".join(found.labels or ()),
-        "token limit": f"{found.token_limit:,} tokens; longer inputs are "
-        f"{'read in windows' if found.role == 'verifier' else 'cut'}"
-        if found.token_limit
-        else "not told: nor is what it cuts",
-        "requests": f"{found.batch} items each, {found.in_flight} at a time" if found.batch else "",
-        "vectors": " ".join(
-            f"{found.dimensions} numbers {f'({found.pooling})' if found.pooling else ''}".split()
+    is_tei = model.startswith(f"{TEI}:")
+    role = role or ("nli" if is_tei else "embedder")
+    if role not in TEI_ROLES:
+        raise ConfigError(
+            f"a server's model is for --nli, --verifier or --embedder, not for --{role}"
         )
-        if found.dimensions
-        else "",
-        "probe": f"{' / '.join(found.texts)} -> {probe}" if probe else "answered",
-        "results": "stored across runs"
-        if found.stored
-        else "not stored across runs: the server does not tell its model's version",
-    }
-    print_facts([(name, text) for name, text in shown.items() if text])
-    return EXIT_OK
+    asked: dict[str, Any] = {role: model}
+    loaded = load(role, dataclasses.replace(config, **asked))
+    facts = {**loaded.info._asdict(), "role": role, "server": loaded.address}
+    if is_tei:
+        about = loaded.about
+        facts["server"] = f"text-embeddings-inference {about.version} at {facts['server']}"
+        facts |= {"token_limit": about.limit, "batch": loaded.size, "in_flight": loaded.in_flight}
+        facts |= {
+            "labels": [about.labels[key] for key in sorted(about.labels, key=int)],
+            "pooling": about.pooling or None,
+        }
+    if role == "embedder":
+        facts["dimensions"] = loaded.dimensions
+    else:
+        probe = zip(NLI_LABELS, map(float, loaded.probe), strict=True)
+        facts |= {"texts": PROBE, "probe": {name: round(p, 4) for name, p in probe}}
+    return {**facts, "stored": loaded.facts is not None}
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
     """One fact a line; those that do not apply are left out."""
     from claimscore.console.table import print_facts
 
+    def named(text: str, *names: str) -> str:
+        """The text with these facts in it, where the model has them."""
+        return text.format(**facts) if all(facts.get(name) for name in names) else ""
+
+    probe = ", ".join(f"{name} {p:.4f}" for name, p in facts.get("probe", {}).items())
     shown = {
-        "model": f"{facts['model']} ({facts['revision']})",
+        "model": named("{model} ({revision})"),
         "role": facts["role"],
-        "runs": f"{facts['runs']}: {facts['family']}",
-        "label order": ", ".join(facts["labels"] or ()),
-        "token limit": f"{facts['token_limit']:,} tokens; longer inputs are cut",
-        "batches": f"{facts['batch_tokens']:,} tokens a forward pass",
-        "device": f"{facts['device']}, {facts['dtype']}",
+        "server": facts.get("server"),
+        "runs": named("{runs}: {family}", "runs"),
+        "label order": ", ".join(facts.get("labels") or ()),
+        "token limit": named("{token_limit:,} tokens; longer inputs are cut", "token_limit"),
+        "batches": named("{batch_tokens:,} tokens a forward pass", "batch_tokens"),
+        "requests": named("{batch} items each, {in_flight} at a time", "batch"),
+        "vectors": named("{dimensions} numbers", "dimensions"),
+        "device": named("{device}", "device"),
+        "dtype": facts["dtype"] if facts["dtype"] != "unknown" else "",
+        "probe": probe and f"{' / '.join(facts['texts'])} -> {probe}",
     }
+    if "stored" in facts:
+        untold = "not stored across runs: the server does not tell its model's version"
+        shown["results"] = "stored across runs" if facts["stored"] else untold
     print_facts([(name, text) for name, text in shown.items() if text])

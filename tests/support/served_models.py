@@ -11,7 +11,7 @@ from tenacity import wait_random_exponential
 from claimscore import retry
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.served import servers
+from claimscore.pipeline.encoders.served import models
 from tests.support.tei_server import Tei, probabilities, vector
 
 PAIRS = [(f"The room {i % 9} was clean.", f"Nobody {i} was there.") for i in range(30)]
@@ -35,4 +35,4 @@ def assert_right(found: Any, items: Any) -> None:
 def make_hasty(patch: pytest.MonkeyPatch) -> None:
     """Attempts follow one another at once, and nobody waits long for a server to start."""
     patch.setattr(retry, "_backoff", wait_random_exponential(multiplier=0.002, max=0.02))
-    patch.setattr(servers, "PATIENCE_S", 0.2)
+    patch.setattr(models, "PATIENCE_S", 0.2)

@@ -125,7 +125,7 @@ class Tei:
             most = 250 * self.info["max_input_length"]
             too_long = any(len(text) > most for text in texts)
             return _error(422, "`inputs` must have fewer characters") if too_long else None
-        length = sum(len(text.split()) for text in texts) + 1 + len(texts)
+        length = len(self.prompt.split()) + sum(len(t.split()) for t in texts) + 1 + len(texts)
         limit = self.info["max_input_length"]
         if not truncate and length > limit:
             return _error(422, f"`inputs` must have less than {limit} tokens. Given: {length}")

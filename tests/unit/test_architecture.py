@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "baseline": BASE | {"text"},
     "baseline.provider": BASE | {"text", "baseline", "pipeline.llm"},  # it is a vendor
-    "pipeline.encoders": BASE | {"addresses", "http_headers", "http_policy", "retry"},
+    "pipeline.encoders": BASE | {"addresses", "retry", "pipeline.llm"},
     "pipeline.encoders.masked_lm": BASE | {"text", "pipeline.encoders"},  # sentence by sentence
     "pipeline.llm": BASE | {"addresses", "http_headers", "http_policy", "retry", "cache", "text"},
     "pipeline.tasks": BASE | {"claim_checks", "text", "metrics", "pipeline.llm"},
@@ -123,7 +123,6 @@ HOMES: dict[str, tuple[str, ...]] = {
         "pipeline.llm.providers.connection",
         "pipeline.llm.providers.server",
         "pipeline.llm.batch_jobs.server",
-        "pipeline.encoders.served.client",
     ),
     "anthropic": ("pipeline.llm.providers.anthropic", "pipeline.llm.providers.anthropic_batches"),
     "genai_prices": ("pipeline.llm.budget.pricing",),
@@ -237,11 +236,6 @@ def test_foreign_packages_have_one_home() -> None:
     assert not wrong
 
 
-#: Modules that still name vendors.
-NAMES_VENDORS = {
-    "pipeline.encoders.served",
-    "pipeline.encoders.served.servers",
-}
 _VENDOR = re.compile(rf"({'|'.join(PROVIDERS)}|azure|anthropic)(-batch)?(:.*)?")
 
 
@@ -264,7 +258,7 @@ def test_vendors_are_named_by_their_providers_alone() -> None:
     others = [module for module in modules() if not module.startswith(homes)]
     naming = {module: names for module in others if (names := named_vendors(module))}
     assert naming.pop("config") == ["builtin"]  # the default
-    assert set(naming) == NAMES_VENDORS, naming
+    assert not naming
 
 
 def test_the_environment_is_read_in_one_place() -> None:

@@ -72,7 +72,7 @@ def load_model(role: str, config: EncoderConfig) -> Model:
     check_named(role, config)
     config = resolve_auto(config, [role], load_model)
     if is_served(getattr(config, role) or ""):
-        return load_served(role, config)
+        return cast(Model, load_served(role, config))
     module, _, function = ROLES[role].partition(":")
     return cast(Model, getattr(importlib.import_module(module), function)(config))
 

@@ -138,8 +138,8 @@ class RejectedItemsError(RejectedError):
     """Some items cannot be scored by this model; `indices` are their places in the call.
 
     Why a class of its own: the caller writes failure rows for these items and calls again with
-    the others. ``kind`` is ``out_of_memory`` or ``no_tokens``; of a model behind a server,
-    ``refused`` or ``server_error``.
+    the others. ``kind`` is ``out_of_memory`` or ``no_tokens``; of a model behind a server that of
+    its refusal (``rejected``, ``too_large``), or ``server_error``.
     """
 
     def __init__(self, message: str, kind: str, indices: tuple[int, ...]) -> None:

@@ -98,6 +98,7 @@ class AzureProvider(OpenAIProvider):
     default_base_url = ""
     server_class = AzureServer
     batches = None
+    has_embeddings = False
 
     @classmethod
     def _vendor_options(cls, config: LLMConfig) -> dict[str, Any]:

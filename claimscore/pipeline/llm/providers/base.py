@@ -71,6 +71,8 @@ class Vendor:
     #: Its answers keep to a JSON schema; it can tell the log-probabilities of tokens.
     has_schema: ClassVar[bool] = True
     has_logprobs: ClassVar[bool] = False
+    #: Its servers embed texts too, by `Server.send("/embeddings")` of OpenAI's protocol.
+    has_embeddings: ClassVar[bool] = False
     #: Its `BatchServer` ("module:Class"); None where it has none.
     batches: ClassVar[str | None] = None
     #: The only tasks that it can do, whatever their prompts; None where any prompt may be asked.

@@ -149,9 +149,9 @@ def translate_error(
         )
     if 300 <= status < 400:
         target = refusal.location or "elsewhere"
-        return ConfigError(f"{base_url} points to {target}; name that as --base-url")
+        return ConfigError(f"{base_url} points to {target}; name that as its address")
     if status in (404, 405, 410):
-        return ConfigError(f"{where}; check --base-url")
+        return ConfigError(f"{where}; is this the address of the server?")
     if _CONTEXT_LENGTH.search(words):
         return _too_long(where, refusal.message)
     kind = "content_filter" if _CONTENT_FILTER.search(words) else "rejected"

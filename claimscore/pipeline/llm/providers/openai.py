@@ -63,7 +63,7 @@ class OpenAIProvider(ServerProvider):
     default_base_url = "https://api.openai.com/v1"
     server_class: ClassVar[type[OpenAIServer]] = OpenAIServer
     server: OpenAIServer
-    several_servers = has_logprobs = True
+    several_servers = has_logprobs = has_embeddings = True
     batches: ClassVar[str | None] = "claimscore.pipeline.llm.providers.openai_batches:OpenAIBatches"
 
     def body(self, request: Request, dialect: Dialect) -> JSON:

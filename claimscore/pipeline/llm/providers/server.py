@@ -41,12 +41,13 @@ class Server:
     """One server and the key for it, which is sent there and shown in no answer and no error.
 
     `headers` are sent too, in place of those that claimscore would send, and their values are
-    shown as little. Raises `ConfigError` where the address is none or a key or header would be
-    sent unencrypted. `max_connections` are those at a time; `transport` replaces them in tests.
+    shown as little. `key_variable` takes the place of the vendor's. Raises `ConfigError` where the
+    address is none or a key or header would be sent unencrypted. `max_connections` are those at a
+    time; `transport` replaces them in tests.
     """
 
     #: The environment variable with the key, for people.
-    key_variable: ClassVar[str]
+    key_variable: str
     #: Where requests for one answer go, below the address.
     path: ClassVar[str]
 
@@ -55,13 +56,14 @@ class Server:
         base_url: str,
         key: str | None,
         *,
+        key_variable: str = "",
         headers: Mapping[str, str] | None = None,
         allow_http_key: bool = False,
         timeout_s: float = 120.0,
         max_connections: int | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        name = self.key_variable
+        self.key_variable = name = key_variable or self.key_variable
         self.base_url = server_address(base_url, key_name=name)
         self.key = key_for(self.base_url, key, key_name=name, allow_http_key=allow_http_key)
         self.own_headers = {name.lower(): value for name, value in (headers or {}).items()}

@@ -203,7 +203,7 @@ def test_a_redirect_names_the_target():
     """It is not followed: the key goes where the user sends it."""
     error = read(307, b"", {"location": "https://b/v1"})
     assert type(error) is ConfigError
-    assert str(error) == "https://x/v1 points to https://b/v1; name that as --base-url"
+    assert str(error) == "https://x/v1 points to https://b/v1; name that as its address"
 
 
 @pytest.mark.parametrize(
