@@ -354,6 +354,18 @@ SCENARIOS: tuple[Scenario, ...] = (
         scenarios.interrupt,
     ),
     Scenario(
+        "verdicts",
+        "900 verdicts of Yes or No by `run`: kill -9, Ctrl-C three times, `--max-cost` at half",
+        "bought twice at most those in flight at the kill, none otherwise; the cap is kept",
+        scenarios.verdicts,
+    ),
+    Scenario(
+        "odd-verdicts",
+        "60 records, 6 of their verdicts neither Yes nor No",
+        "at most 1.05 times the questions",
+        scenarios.odd_verdicts,
+    ),
+    Scenario(
         "servers",
         "three servers, 16 in flight each, 0.2, 0.4 and 0.8 s an answer; one away for a while, one "
         "dies half-way; 5,000 items",

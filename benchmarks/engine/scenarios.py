@@ -81,6 +81,28 @@ class Job:
         )
 
 
+class Verdicts(Job):
+    """Summaries of three sentences each, every one judged with Yes or No."""
+
+    def __init__(self, folder: Path, n: int) -> None:
+        super().__init__(folder, 0)
+        thing = "The {} of house {} is clean."
+        with self._input.open("w") as stream:
+            for number in range(n // 3):
+                three = " ".join(thing.format(one, number) for one in ("room", "pool", "bar"))
+                record = {"id": str(number), "source": three, "summary": three}
+                stream.write(json.dumps(record) + "\n")
+
+    def command(self, server: Server, *options: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", "claimscore", "run", str(self._input)),
+            *("--metrics", "faithfulness", "--units", "sentences", "--out", str(self.out)),
+            *("--verifier", "llm", "--prompt", "verify=minicheck", "--quiet", "--json"),
+            *("--llm", "openai:bespoke-minicheck-7b", "--base-url", server.base_url),
+            *("--max-concurrency", str(IN_FLIGHT), *options),
+        ]
+
+
 def environment(folder: Path) -> dict[str, str]:
     """Caches and limits of nobody else."""
     return {
@@ -204,6 +226,54 @@ def first_request_s(n_finished: int) -> float:
             began = time.time()
             job.run(server)
             return float(server.stats()["first_at_unix"] - began)
+
+
+def verdicts(scale: float) -> Outcome:
+    """A run that is killed, one that is interrupted three times and one with half of the money;
+    each goes on until it is done."""
+    n, latency_s, cap = round(900 * scale), 0.1, 0.0
+    words, codes, twice, late = [], [], {}, 0
+    with a_folder() as folder:
+        for how, n_stops in (("kill -9", 1), ("Ctrl-C", 3), ("cap", 1)):
+            job, at = Verdicts(folder / how / "job", n), 0.0
+            settings = {"text": "Yes", "completion_tokens": 1, "latency_s": latency_s}
+            with Server(folder / how, settings, log=True) as server:
+                for number in range(n_stops):
+                    if how == "cap":
+                        capped = job.run(server, "--max-cost", f"{cap:.6f}", *price_options())
+                        codes.append(capped.code)
+                        share = bill(server.stats()) / cap
+                        continue
+                    process = job.start(server)
+                    wait_for(server, (number + 1) * n // (n_stops + 1), process)
+                    process.send_signal(signal.SIGKILL if how == "kill -9" else signal.SIGINT)
+                    at = time.time()
+                    codes.append(process.wait(60))
+                    time.sleep(2 * latency_s)  # what was in flight is answered, and paid
+                codes.append(job.run(server).code)
+                times = answer_times(server.log)
+                cap = bill(server.stats()) / 2
+            again = [moments for moments in times.values() if len(moments) > 1]
+            twice[how] = sum(len(moments) - 1 for moments in again)
+            late += sum(moments[0] < at - 0.05 for moments in again)
+            words.append(f"{how}: {twice[how]} of {len(times)} bought twice")
+    met = codes == [-signal.SIGKILL, 0, 75, 75, 75, 0, 75, 0] and not late and share <= 1
+    met = met and twice["kill -9"] <= IN_FLIGHT and not (twice["Ctrl-C"] or twice["cap"])
+    return Outcome(f"{'; '.join(words)}, {share:.1%} of the cap", met)
+
+
+def odd_verdicts(scale: float) -> Outcome:
+    """Six verdicts are neither Yes nor No."""
+    n = 180
+    odd = {f"Claim: The pool of house {number} ": "odd" for number in range(6)}
+    settings = {"text": "Yes", "completion_tokens": 1, "on_content": odd}
+    with a_folder() as folder, Server(folder, settings) as server:
+        done = Verdicts(folder / "job", n).run(server)
+        stats = server.stats()
+    times, n_odd = stats["received"] / n, stats["outcomes"].get("odd", 0)
+    return Outcome(
+        f"exit {done.code}, {times:.2f} times, {n_odd} odd", times <= 1.05 and n_odd >= 6
+    )
 
 
 # -- several servers

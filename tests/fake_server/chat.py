@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TextIO, cast
 
 from claimscore.errors import ClaimscoreError
-from claimscore.types import Completion
+from claimscore.types import Completion, TokenLogprob
 from tests.fake_server.azure import Azure
 from tests.fake_server.budget import Budget
 from tests.fake_server.counts import Counts
@@ -328,6 +328,7 @@ def chat_completion(
 ) -> tuple[Body, int, int]:
     """The body of an answer, and the tokens of question and answer that it is billed at."""
     text = (settings.text or "").replace("$digest", content)
+    text = {"empty": "", "odd": "Perhaps"}.get(fault, text)
     finish, usage = "stop", None
     if completion is not None:
         text, finish, usage = completion.text, completion.finish_reason, completion.usage
@@ -339,8 +340,9 @@ def chat_completion(
         tokens, finish = max_tokens(body), "length"
     message = {"role": "assistant", "content": "" if fault == "empty" else text}
     choice: Body = {"index": 0, "finish_reason": finish, "message": message, "logprobs": None}
-    if completion is not None and body.get("logprobs") and settings.logprobs == "given":
-        choice["logprobs"] = _logprobs(completion)
+    if body.get("logprobs") and settings.logprobs == "given":
+        place = TokenLogprob(text, -0.1, ((text, -0.1),))  # the whole answer as one token
+        choice["logprobs"] = _logprobs(completion or Completion(text, "", logprobs=(place,)))
     reply = {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",

@@ -8,7 +8,7 @@ A fault is a name, some with `:argument`:
     logprobs, schema        400 as a model without log-probabilities, or schemas, words it
     reset                   the connection is reset instead of an answer
     malformed, truncated    a 200 whose body is no JSON; half an answer
-    empty                   a 200 without a text
+    empty, odd              a 200 without a text; with the text "Perhaps"
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 #: Faults of an answer that was made, and so was paid for.
-PAID_FAULTS = frozenset({"malformed", "truncated", "empty"})
+PAID_FAULTS = frozenset({"malformed", "truncated", "empty", "odd"})
 #: Faults that show after the latency, without an answer.
 LATE_FAULTS = frozenset({"500", "502", "504", "reset"})
 FAULTS = PAID_FAULTS | LATE_FAULTS | {"quota", "model", "filter", "logprobs", "schema"}
