@@ -45,19 +45,3 @@ _transient = retry_if_exception_type(TransientError)
 #: The policy; `await POLICY.copy(sleep=..., stop=...)(call)` repeats a call until it is answered,
 #: and raises the last error where `stop` says so. A copy is for one call at a time.
 POLICY = AsyncRetrying(sleep=anyio.sleep, wait=retry_wait_s, retry=_transient, reraise=True)
-
-
-class Backoff:
-    """The waits of one request by `POLICY`, for a loop that decides itself when to stop."""
-
-    def __init__(self) -> None:
-        self._state: RetryCallState | None = None
-
-    def next_wait_s(self, error: TransientError) -> float:
-        """Seconds to wait after one more failure."""
-        if self._state is None:
-            self._state = RetryCallState(POLICY, None, (), {})
-        else:
-            self._state.prepare_for_next_attempt()
-        self._state.set_exception((type(error), error, error.__traceback__))
-        return retry_wait_s(self._state)

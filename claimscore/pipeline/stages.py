@@ -83,8 +83,6 @@ async def run_stages(
         stages = Stages(config, directory, todo, engine, pool, progress)
         async with supervised(engine, directory, reporter, stop=stages.stop):
             await stages.run()
-        if engine is not None:
-            engine.stats.check_lengths()
 
 
 class Stages:

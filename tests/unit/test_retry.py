@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from tenacity import RetryCallState
 
 from claimscore.errors import RateLimitError, RejectedError, TransientError
-from claimscore.retry import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, POLICY, Backoff
+from claimscore.retry import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, POLICY, retry_wait_s
 
 
 def nth_wait_s(n_failures: int, error: TransientError) -> float:
-    backoff = Backoff()
-    return [backoff.next_wait_s(error) for _ in range(n_failures)][-1]
+    state = RetryCallState(POLICY, None, (), {})
+    state.attempt_number = n_failures
+    state.set_exception((type(error), error, None))
+    return retry_wait_s(state)
 
 
 @pytest.mark.parametrize("n_failures", [1, 2, 5, 9, 40])

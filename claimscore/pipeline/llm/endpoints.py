@@ -153,8 +153,6 @@ class Endpoint:
         limiter: RateLimiter,
         breaker: CircuitBreaker,
     ) -> None:
-        own_s = getattr(provider, "timeout_s", None)
-        is_patient = bounds.timeout_s and own_s and own_s <= bounds.timeout_s
         self.dispatcher = dispatcher
         self.provider = provider
         self.limiter = limiter
@@ -162,7 +160,8 @@ class Endpoint:
         self.address = "".join(base_urls(provider)[:1]) or provider.namespace
         self.begun = self.ended = self.unreached = self.answered = self.n_held = 0
         #: None where the provider itself waits no longer for an answer.
-        self._timeout_s = None if is_patient else bounds.timeout_s
+        is_patient = getattr(provider, "timeout_s", math.inf) > (bounds.timeout_s or 0)
+        self._timeout_s = bounds.timeout_s if is_patient else None
         self._n_slots = bounds.max_concurrency
         self._estimate = TokenEstimate()
 
@@ -454,13 +453,15 @@ class Dispatcher:
         """Stop where the first answers are all the same refusal, but for its numbers: the next
         would be too.
 
-        Not counted are refusals that pass (too fast, overloaded, no connection) and those that are
-        about a text (a filter, its length).
+        Not counted are refusals that pass (too fast, overloaded, no connection) and those of a
+        filter; those of a length are while nothing has been accepted in earlier calls either.
         """
         status = error.status if isinstance(error, TransientError) else None
-        is_rejected = isinstance(error, RejectedError) and error.kind == "rejected"
-        is_accepted = any(one.answered for one in self.endpoints)
-        if is_accepted or not (is_rejected or status == _SERVER_ERROR):
+        kind = error.kind if isinstance(error, RejectedError) else ""
+        was_accepted = self.stats.hits or self.spending.ledger.earlier.prompt_tokens
+        counts = kind == "rejected" or status == _SERVER_ERROR
+        counts = counts or (kind == "context_length" and not was_accepted)
+        if not counts or any(one.answered for one in self.endpoints):
             return
         refusal = _NUMBERS.sub("#", str(error))
         self._n_refused = self._n_refused + 1 if refusal == self._refusal else 1
@@ -475,5 +476,6 @@ class Dispatcher:
             key_variable="its variable" if server is None else server.key_variable,
         )
         why = f"the first answers are all the same refusal, and none is accepted: {error}; {cause}"
-        was_accepted = self.stats.hits or self.spending.ledger.earlier.prompt_tokens
+        if kind == "context_length":
+            why = f"every request is too long for the model: {error}"
         self.stop.halt(StoppedEarly(why) if was_accepted else ConfigError(why))

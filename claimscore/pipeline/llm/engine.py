@@ -7,6 +7,7 @@ requests in flight. A failure of one request is a value (`Failure`); an error th
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Sized
 from types import MappingProxyType
@@ -89,7 +90,7 @@ class Engine:
         self._commits = GroupCommit(cache, self._spending.ledger.flush)
         self._dispatchers: dict[int, Dispatcher] = {}
         bounds = Bounds(rpm, tpm, max_concurrency, timeout_s, max_attempts)
-        for task, asked in (("", provider), *tasks.items()):
+        for task, asked in (*tasks.items(), ("", provider)):
             if id(asked) not in self._dispatchers:
                 self._dispatchers[id(asked)] = Dispatcher(
                     asked,
@@ -205,7 +206,7 @@ class Engine:
             return Question(requests[positions[key]], key, step, max_tokens_limit)
 
         dispatcher = self._dispatchers[id(provider or self.provider)]
-        call = _Call(self, dispatcher, list(positions), question, parse, counted=counted)
+        call = _Call(self, dispatcher, list(positions), question, parse, counted)
         outcomes = await call.run()
         return [outcomes[key] for key in keys]
 
@@ -249,6 +250,7 @@ class Engine:
         return stats
 
 
+@dataclasses.dataclass(eq=False)
 class _Call(Generic[T]):
     """One call of `Engine.answer_all`: stored answers first, then workers for what is missing.
 
@@ -257,41 +259,31 @@ class _Call(Generic[T]):
     whose prompts begin alike come after the first of them.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        dispatcher: Dispatcher,
-        keys: Sequence[str],
-        question: Callable[[str], Question[T]],
-        parse: Parse[T],
-        *,
-        counted: bool,
-    ) -> None:
-        self._engine = engine
-        self._dispatcher = dispatcher
-        self._keys = keys
-        self._question = question
-        self._parse = parse
-        self._counted = counted
-        self._n_more = 0
-        self._n_workers = 0
-        self._given_up = anyio.Event()
-        self._left: deque[Question[T]] = deque()
-        self._followers: dict[str, list[Question[T]]] = {}
-        self._tasks: TaskGroup
+    engine: Engine
+    dispatcher: Dispatcher
+    keys: Sequence[str]
+    question: Callable[[str], Question[T]]
+    parse: Parse[T]
+    counted: bool
+    n_more: int = 0
+    n_workers: int = 0
+    given_up: anyio.Event = dataclasses.field(default_factory=anyio.Event)
+    left: deque[Question[T]] = dataclasses.field(default_factory=deque)
+    followers: dict[str, list[Question[T]]] = dataclasses.field(default_factory=dict)
+    tasks: TaskGroup = dataclasses.field(init=False)
 
     async def run(self) -> dict[str, Answer[T] | Failure]:
         """The outcome of every key; raise the error that stopped the engine, if one did."""
-        unbegun = self._engine._unbegun
-        unbegun[self] = self._keys
+        unbegun = self.engine._unbegun
+        unbegun[self] = self.keys
         try:
             outcomes, missing = await self._take_stored()
-            unbegun[self] = self._left
+            unbegun[self] = self.left
             if missing:
                 await self._ask(list(missing.values()))
         finally:
             del unbegun[self]
-            self._engine._tell_if_short()
+            self.engine._tell_if_short()
         for key, question in missing.items():
             outcomes[key] = cast("Answer[T] | Failure", question.outcome)
         return outcomes
@@ -305,39 +297,39 @@ class _Call(Generic[T]):
         """
         outcomes: dict[str, Answer[T] | Failure] = {}
         missing: dict[str, Question[T]] = {}
-        for start in range(0, len(self._keys), _BULK):
+        for start in range(0, len(self.keys), _BULK):
             left: dict[str, Question[T] | None]
-            left = dict.fromkeys(self._keys[start : start + _BULK])
+            left = dict.fromkeys(self.keys[start : start + _BULK])
             while left:
-                stored = self._engine._cache.get_many([q.key if q else k for k, q in left.items()])
+                stored = self.engine._cache.get_many([q.key if q else k for k, q in left.items()])
                 following: dict[str, Question[T] | None] = {}
                 for key, question in left.items():
                     entry = stored.get(question.key if question else key)
                     if entry is None:
-                        missing[key] = question or self._question(key)
+                        missing[key] = question or self.question(key)
                         continue
-                    verdict = validate(entry.completion, self._parse)
+                    verdict = validate(entry.completion, self.parse)
                     if isinstance(verdict, Invalid):
-                        following[key] = question = question or self._question(key)
+                        following[key] = question = question or self.question(key)
                         question.go_on(verdict, is_new=False)
                     else:
                         its_key = question.key if question else key
                         outcomes[key] = Answer(its_key, entry.completion, verdict, cached=True)
                 left = following
             await lowlevel.checkpoint()
-        self._engine._stats.hits += len(outcomes)
+        self.engine._stats.hits += len(outcomes)
         return outcomes, missing
 
     async def _ask(self, questions: Sequence[Question[T]]) -> None:
         """Let workers ask all questions, in all slots."""
-        engine, most = self._engine, self._dispatcher.max_concurrency
-        self._n_more = min(max(0, len(questions) - most), _WAITING_A_SLOT * most)
+        engine, most = self.engine, self.dispatcher.max_concurrency
+        self.n_more = min(max(0, len(questions) - most), _WAITING_A_SLOT * most)
         first = [question for question in questions if not self._follows(question)]
         done = anyio.Event()
 
         async def work() -> None:
-            with engine._stop.call(grace=not self._dispatcher.collects):
-                async with anyio.create_task_group() as self._tasks:
+            with engine._stop.call(grace=not self.dispatcher.collects):
+                async with anyio.create_task_group() as self.tasks:
                     self._hand_out(first)
             done.set()
 
@@ -346,9 +338,9 @@ class _Call(Generic[T]):
         try:
             await done.wait()
         except BaseException:
-            self._given_up.set()
-            self._left.clear()
-            self._followers.clear()
+            self.given_up.set()
+            self.left.clear()
+            self.followers.clear()
             raise
         if not all(isinstance(question.outcome, Answer) for question in questions):
             engine._stop.check()
@@ -356,21 +348,21 @@ class _Call(Generic[T]):
     def _follows(self, question: Question[T]) -> bool:
         """Whether it waits for another that begins alike; else others will wait for it."""
         shared = question.request.shared
-        if not shared or self._dispatcher.collects:  # there all would wait for a whole batch job
+        if not shared or self.dispatcher.collects:  # there all would wait for a whole batch job
             return False
-        is_later = shared in self._followers
-        self._followers.setdefault(shared, []).extend([question] if is_later else [])
+        is_later = shared in self.followers
+        self.followers.setdefault(shared, []).extend([question] if is_later else [])
         return is_later
 
     def _hand_out(self, questions: Sequence[Question[T]]) -> None:
         """Put questions before those that are left, and let so many workers more take them."""
-        self._left.extendleft(reversed(questions))
-        for _ in range(min(len(questions), self._dispatcher.max_concurrency - self._n_workers)):
+        self.left.extendleft(reversed(questions))
+        for _ in range(min(len(questions), self.dispatcher.max_concurrency - self.n_workers)):
             self._start_worker()
 
     def _start_worker(self) -> None:
-        self._n_workers += 1
-        self._tasks.start_soon(self._work)
+        self.n_workers += 1
+        self.tasks.start_soon(self._work)
 
     async def _work(self) -> None:
         """Take question after question, until there are no more or the engine stops."""
@@ -382,30 +374,30 @@ class _Call(Generic[T]):
             before_sleep=self._back_off,
             sleep=_slept,
         )
-        while self._left:
-            question = self._left.popleft()  # without awaiting: no stream
-            self._engine._tell_if_short()
+        while self.left:
+            question = self.left.popleft()  # without awaiting: no stream
+            self.engine._tell_if_short()
             try:
                 await self._answer(question, policy)
             except Halted:
                 return
             except Exception as exc:
-                self._engine._stop.halt(exc)  # `_ask` raises it
+                self.engine._stop.halt(exc)  # `_ask` raises it
                 return
-            self._hand_out(self._followers.pop(question.request.shared, []))
-        self._n_workers -= 1
+            self._hand_out(self.followers.pop(question.request.shared, []))
+        self.n_workers -= 1
 
     async def _answer(self, question: Question[T], policy: AsyncRetrying) -> None:
         """Go through the samples of a question until it has an outcome."""
-        engine, flights = self._engine, self._engine._single_flight
+        engine, flights = self.engine, self.engine._single_flight
         while question.outcome is None:
             other = flights.under_way.get(question.key)
             if other is not None:
                 question.outcome = await flights.follow(other)  # None: look again
                 continue
-            with flights.lead(question.key, locks=not self._dispatcher.collects) as flight:
+            with flights.lead(question.key, locks=not self.dispatcher.collects) as flight:
                 if flight.stored is not None:
-                    used = question.use_stored(flight.stored.completion, self._parse)
+                    used = question.use_stored(flight.stored.completion, self.parse)
                     engine._stats.hits += used
                 elif flight.is_elsewhere:
                     pass
@@ -416,7 +408,7 @@ class _Call(Generic[T]):
                     flight.failure = outcome if isinstance(outcome, Failure) else None
             if flight.is_elsewhere:
                 await flights.wait_for_other_process()
-        if self._counted and isinstance(question.outcome, Failure):
+        if self.counted and isinstance(question.outcome, Failure):
             engine.stats.count_failure(question.outcome, engine._failure_limit)
 
     async def _buy(
@@ -428,10 +420,10 @@ class _Call(Generic[T]):
         that waits before it is sent again holds no slot.
         """
         key = question.key
-        attempts = Attempts(self._dispatcher, question.request, key, self._given_up)
+        attempts = Attempts(self.dispatcher, question.request, key, self.given_up)
         bought: tuple[Completion, T | Invalid]
         try:
-            bought = await policy(self._dispatcher.ask, attempts, self._validate_and_keep)
+            bought = await policy(self.dispatcher.ask, attempts, self._validate_and_keep)
         except RejectedError as exc:
             return question.rejected(exc.kind, str(exc), attempts.sent)
         except TransientError as exc:
@@ -439,7 +431,7 @@ class _Call(Generic[T]):
         completion, verdict = bought
         if not isinstance(verdict, Invalid):
             return Answer(key, completion, verdict, cached=False)
-        self._engine._stats.rejected += 1
+        self.engine._stats.rejected += 1
         question.go_on(verdict, is_new=True)
         return None
 
@@ -447,9 +439,9 @@ class _Call(Generic[T]):
         self, key: str, completion: Completion
     ) -> tuple[Completion, T | Invalid]:
         """Judge a new answer and return once it is in the cache, valid or not."""
-        keep = self._engine._commits.keep
+        keep = self.engine._commits.keep
         try:
-            verdict = validate(completion, self._parse)
+            verdict = validate(completion, self.parse)
         except Exception:  # a bug in `parse`; the answer is paid for all the same
             await keep(key, Entry(completion))
             raise
@@ -462,15 +454,15 @@ class _Call(Generic[T]):
 
         A wait that a server asked for ends with `OutageError` where that is over first.
         """
-        engine, dispatcher, attempts = self._engine, self._dispatcher, state.args[0]
+        engine, dispatcher, attempts = self.engine, self.dispatcher, state.args[0]
         seconds = state.upcoming_sleep
         if not seconds:
             return
         attempts.avoid.clear()
         if dispatcher.is_down:
             return  # the circuit breaker holds it back
-        if self._n_more:
-            self._n_more -= 1
+        if self.n_more:
+            self.n_more -= 1
             self._start_worker()
         with engine._stop.waiting():
             is_asked_for = attempts.error.retry_after_s

@@ -18,6 +18,11 @@ T = TypeVar("T")
 #: Reasons to finish that leave no answer.
 _NO_ANSWER = {"content_filter", "length", "model_length", "refusal"}
 
+_STILL_REASONING = (
+    "the model was still reasoning at max_tokens; many models reason less with --llm-param "
+    "reasoning_effort=low"
+)
+
 #: Makes a value of an answer, or raises `ParseError`.
 Parse = Callable[[Completion], T]
 
@@ -40,8 +45,7 @@ class ParseWord(Generic[T]):
 class Invalid:
     """Why an answer cannot be used.
 
-    `is_final`: another sample would fare no better. `is_cut_off`: one with more `max_tokens` may;
-    `is_reasoning`: it was cut off before it began.
+    `is_final`: another sample would fare no better. `is_cut_off`: one with more `max_tokens` may.
     """
 
     kind: str
@@ -49,7 +53,6 @@ class Invalid:
     raw: str
     is_final: bool = False
     is_cut_off: bool = False
-    is_reasoning: bool = False
 
 
 def validate(completion: Completion, parse: Parse[T]) -> T | Invalid:
@@ -77,10 +80,10 @@ def _invalid(completion: Completion) -> Invalid:
         return Invalid("content_filter", message, text, is_final=True)
     has_reasoned = bool(completion.reasoning or completion.usage.reasoning_tokens)
     if reason == "length":
-        if not has_reasoned or text.strip():
-            return Invalid("length", "the answer was cut off at max_tokens", text, is_cut_off=True)
-        message, raw = "the model was still reasoning at max_tokens", completion.reasoning
-        return Invalid("length", message, raw, is_cut_off=True, is_reasoning=True)
+        message = "the answer was cut off at max_tokens"
+        if has_reasoned and not text.strip():
+            message, text = _STILL_REASONING, completion.reasoning
+        return Invalid("length", message, text, is_cut_off=True)
     if reason == "model_length":  # Mistral's: more tokens would not fit
         return Invalid("length", "the answer was cut off where the model's context ends", text)
     if reason == "refusal":
@@ -153,9 +156,10 @@ class Question(Generic[T]):
         request, message = self.request, why.message
         self.n_answers += 1
         self._max_tokens = self._max_tokens or request.max_tokens  # the first one
-        larger = (n for n in self._steps() if n > request.max_tokens)
-        if why.is_cut_off and (n_tokens := next(larger, 0)):
-            self.request = dataclasses.replace(request, max_tokens=n_tokens)
+        steps = token_steps(self._max_tokens, self.max_tokens_limit)
+        larger = next((n_tokens for n_tokens in steps if n_tokens > request.max_tokens), None)
+        if why.is_cut_off and larger is not None:
+            self.request = dataclasses.replace(request, max_tokens=larger)
         else:
             self.n_samples += 1
             self.n_new += is_new
@@ -163,18 +167,11 @@ class Question(Generic[T]):
             index = request.sample_index + self.step
             self.request = dataclasses.replace(request, sample_index=index)
             if why.is_cut_off:
-                what = (
-                    "the model was still reasoning"
-                    if why.is_reasoning
-                    else "the answer was cut off"
+                limit = (
+                    f"at {request.max_tokens:,} tokens, which is max_tokens_limit (max_tokens is "
+                    f"{self._max_tokens:,}; both are in the prompt's [settings])"
                 )
-                message = (
-                    f"{what} at {request.max_tokens:,} tokens, which is "
-                    f"max_tokens_limit; max_tokens is {self._max_tokens:,}; both are in the "
-                    "prompt's [settings]"
-                )
-                if why.is_reasoning:
-                    message += "; many models reason less with --llm-param reasoning_effort=low"
+                message = message.replace("at max_tokens", limit)
         self.failure = Failure(why.kind, message, self.n_answers, self.key, why.raw)
         self.key = request_key(self.request)
 
@@ -189,9 +186,6 @@ class Question(Generic[T]):
             kind, n_sent = before.kind, before.attempts + n_sent
             return Failure(kind, message, n_sent, self.key, before.raw)
         return Failure(kind, message, n_sent, self.key)
-
-    def _steps(self) -> Iterator[int]:
-        return token_steps(self._max_tokens, self.max_tokens_limit)
 
     def may_ask(self, max_samples: int, *, retry_failed: bool) -> bool:
         """Whether an answer may be bought; `retry_failed` forgives those of earlier runs."""

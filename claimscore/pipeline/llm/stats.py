@@ -7,14 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from claimscore.config import FailureLimit
-from claimscore.errors import ConfigError, TooManyFailures
+from claimscore.errors import TooManyFailures
 from claimscore.types import JSON, Failure
 
 #: Rows that must have an outcome before a share of failures says anything.
 _ROWS_FOR_A_SHARE = 50
-
-#: So many requests too long for the model, and none answered: then all of them are.
-_ALL_TOO_LONG = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,8 +48,7 @@ class EngineStats:
     The servers of one provider stand in for each other: `waiting_s` and `why` are those of the one
     that waits least, and of several providers those of the one that waits most. `is_down` says
     that all servers of one are down. `rpm` and `tpm` are the sums of the limits of all that are
-    up. `servers` has one entry each where there are several. `too_long` is what the server said of
-    the last request that the model's context does not hold.
+    up. `servers` has one entry each where there are several.
     """
 
     sent: int = 0
@@ -77,7 +73,6 @@ class EngineStats:
     limits_from: str = "none"
     last_error: str = ""
     servers: list[ServerStats] = dataclasses.field(default_factory=list)
-    too_long: str = ""
 
     def see(self, providers: Sequence[Sequence[ServerStats]]) -> None:
         """Take over the numbers of the servers of every provider."""
@@ -100,7 +95,7 @@ class EngineStats:
         """All of it as plain values; `servers` only where there are several."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values |= {"retries": dict(self.retries), "failures": dict(self.failures)}
-        del values["servers"], values["too_long"]
+        del values["servers"]
         return {**values, **self.servers_json()}
 
     def servers_json(self) -> JSON:
@@ -116,24 +111,15 @@ class EngineStats:
         share = min(1.0, self.sent / self.rows_done) if self.rows_done else 1.0
         return self.waiting_s + (60 * share * n_rows / self.rpm if self.rpm else 0.0)
 
-    def check_lengths(self, least: int = 1) -> None:
-        """`ConfigError` where every row, and so many at `least`, was too long for the model."""
-        if least <= self.failed == self.failures["context_length"] == self.rows_done:
-            raise ConfigError(f"every request is too long for the model: {self.too_long}")
-
     @property
     def rows_done(self) -> int:
         """Rows that have an outcome."""
         return self.hits + self.answered - self.rejected + self.failed
 
     def count_failure(self, failure: Failure, limit: FailureLimit) -> None:
-        """Count a failed row. Raises `TooManyFailures` where `limit` allows no more, and
-        `ConfigError` where every request is too long for the model."""
+        """Count a failed row. Raises `TooManyFailures` where `limit` allows no more."""
         self.failed += 1
         self.failures[failure.kind] += 1
-        if failure.kind == "context_length":
-            self.too_long = failure.message
-            self.check_lengths(_ALL_TOO_LONG)
         n_done = self.rows_done
         share = self.failed / n_done if n_done else 1.0
         if limit.rows is not None and self.failed > limit.rows:

@@ -159,7 +159,6 @@ def map(
                 asker = _ChunkAsker(parts, table_prompt, engine, progress)
                 async with supervised(engine, directory, reporter, stop=engine.stop):
                     await asker.run(todo)
-                engine.stats.check_lengths()
 
         if todo:
             with (
