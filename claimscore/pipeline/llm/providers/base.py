@@ -68,8 +68,7 @@ class Vendor:
     is_local: ClassVar[bool] = False
     #: One model may be asked at several addresses.
     several_servers: ClassVar[bool] = False
-    #: Its answers keep to a JSON schema; it can tell the log-probabilities of tokens.
-    has_schema: ClassVar[bool] = True
+    #: It can tell the log-probabilities of tokens.
     has_logprobs: ClassVar[bool] = False
     #: Its servers embed texts too, by `Server.send("/embeddings")` of OpenAI's protocol.
     has_embeddings: ClassVar[bool] = False

@@ -57,13 +57,6 @@ _CONTENT_FILTER = re.compile(
 _TOO_LARGE = re.compile(r"request too large|too large for .*?tokens per min")
 _LIMIT_AND_REQUESTED = re.compile(r"limit:? ([0-9][0-9,]*)\b.*?requested:? ([0-9][0-9,]*)")
 
-#: The tokens that a model's context holds, as servers word it.
-_LIMIT_OF_CONTEXT = re.compile(
-    r"(?:maximum (?:context|model|prompt) length\D{0,20}|context (?:size|window)\D{0,20}"
-    r"|must be <= |tokens > |allowed \()([0-9][0-9,]*)"
-)  # OpenAI, vLLM, SGLang, xAI; llama.cpp; TGI; Anthropic; Google
-_COUNT = re.compile(r"(?<![\w.])[0-9][0-9,]+\b")
-
 #: LiteLLM looks a wrong key up in a database that it has not.
 _ABOUT_KEY = re.compile(
     r"no connected db|api.?key|\bkey\b|unauthori[sz]ed|credential|bearer|access token"
@@ -138,7 +131,7 @@ def translate_error(
     if status == 429 or (status == 413 and _TOO_LARGE.search(words)):
         return RateLimitError(where, refusal.retry_after_s, refusal.limits)
     if codes & _CONTEXT_LENGTH_CODES:  # llama.cpp has said so with a 500
-        return _too_long(where, refusal.message)
+        return RejectedError(where, "context_length")
     if status in _AGAIN or status >= 500:
         return TransientError(
             where,
@@ -153,7 +146,7 @@ def translate_error(
     if status in (404, 405, 410):
         return ConfigError(f"{where}; is this the address of the server?")
     if _CONTEXT_LENGTH.search(words):
-        return _too_long(where, refusal.message)
+        return RejectedError(where, "context_length")
     kind = "content_filter" if _CONTENT_FILTER.search(words) else "rejected"
     return RejectedError(where, kind)
 
@@ -181,22 +174,6 @@ def _is_too_large(status: int, words: str) -> bool:
         return True
     limit, requested = map(_number, figures.groups())
     return requested > limit
-
-
-def _too_long(where: str, message: str) -> RejectedError:
-    """A request that the model's context does not hold, with both numbers where they are told.
-
-    Some servers tell the tokens of the prompt and of the answer, which together are too many.
-    """
-    found = _LIMIT_OF_CONTEXT.search(message.lower())
-    if found is not None:
-        limit = _number(found[1])
-        others = sorted({*map(_number, _COUNT.findall(message))} - {limit}, reverse=True)
-        asked = others[0] if others and others[0] > limit else sum(others[:2])
-        if asked > limit:
-            told = f"{asked:,} tokens are too many for the model, which takes {limit:,}"
-            return RejectedError(f"{told}: {where}", "context_length")
-    return RejectedError(where, "context_length")
 
 
 def _number(figure: str) -> int:

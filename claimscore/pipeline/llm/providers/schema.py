@@ -10,14 +10,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from typing import Literal, TypeVar, get_args
+from typing import Literal
 
 import orjson
 
 from claimscore.pipeline.llm.providers.errors import Refusal
 from claimscore.types import JSON, Message, OutputSchema, Request
-
-T = TypeVar("T", bound=str)
 
 OutputMode = Literal["json_schema", "json_object", "text"]
 LimitField = Literal["max_tokens", "max_completion_tokens"]
@@ -37,34 +35,11 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a server wants to be asked for a model; plain JSON both ways."""
+    """How a server wants to be asked for a model."""
 
     output_mode: OutputMode = "json_schema"
     limit_field: LimitField = "max_tokens"
     omitted: frozenset[str] = frozenset()
-
-    def to_json(self) -> JSON:
-        return {
-            "output_mode": self.output_mode,
-            "limit_field": self.limit_field,
-            "omitted": sorted(self.omitted),
-        }
-
-    @classmethod
-    def from_json(cls, value: object) -> Dialect:
-        """The dialect that `to_json` wrote; a value that cannot be used is learnt again."""
-        kept = value if isinstance(value, dict) else {}
-        omitted = kept.get("omitted")
-        return cls(
-            _one_of(get_args(OutputMode), kept.get("output_mode")),
-            _one_of(get_args(LimitField), kept.get("limit_field")),
-            frozenset(n for n in _OMITTABLE if isinstance(omitted, list) and n in omitted),
-        )
-
-
-def _one_of(known: tuple[T, ...], value: object) -> T:
-    """The known value that this is, else the first."""
-    return next((one for one in known if one == value), known[0])
 
 
 def encode_json(body: JSON) -> bytes:

@@ -179,7 +179,7 @@ async def test_the_limits_that_headers_tell_come_along(family: str) -> None:
         ("403", AuthenticationError("check {variable} and its rights")),
         ("quota", QuotaError("fill the account")),
         ("model", UnknownModelError("has no model 'm'")),
-        ("404", ConfigError("check --base-url")),
+        ("404", ConfigError("HTTP 404: scripted; ")),
         ("filter", RejectedError("HTTP 400: ", "content_filter")),
         ("413", RejectedError("HTTP 413: scripted", "too_large")),
         ("422", RejectedError("HTTP 422: scripted", "rejected")),

@@ -16,7 +16,7 @@ from tests.support.real_servers import Exchange, recorded
 
 PROMPT = 'name = "so"\nversion = "v1"\nuser = "Is it so? $text"\n[settings]\nmax_tokens = 24\n'
 OUTPUT = '[output]\nyes = "boolean"\n'
-TOO_LONG = "6,031 tokens are too many for the model, which takes 512: "
+TOO_LONG = "request (6031 tokens) exceeds the available context size (512 tokens)"
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def replaying(exchange: Exchange) -> Iterator[str]:
     ("server", "what", "key", "status", "said"),
     [
         ("llama", "answer", "", 0, "12 answered, 0 failed"),
-        ("llama", "too long", "", 2, "every request is too long for the model: " + TOO_LONG),
+        ("llama", "too long", "", 2, TOO_LONG),
         ("llama", "wrong key", "sk-wrong", 2, "refused the key (HTTP 401); check OPENAI_API_KEY"),
         ("litellm", "answer", "", 0, "12 answered, 0 failed"),
         ("litellm", "too long", "", 2, TOO_LONG),
