@@ -46,10 +46,10 @@ def run_spent(directory: RunDirectory) -> Spent:
     Of a run in a store, the ledger of this machine or the short form there, whichever knows of more
     requests: a killed call leaves the ledger ahead, another machine the short form.
     """
-    spent = read_ledger(directory.state / SPEND_FILE).spent
+    spent = read_ledger(directory.state / SPEND_FILE)[0]
     mirrored = directory.workspace.mirrored(SPEND_FILE)
     if mirrored is None:
         return spent
     name = f"{directory.name}/.state/{SPEND_FILE}"
-    elsewhere = parse_ledger(mirrored.splitlines(keepends=True), name).spent
+    elsewhere = parse_ledger(mirrored.splitlines(keepends=True), name)[0]
     return max(spent, elsewhere, key=lambda one: one.requests)

@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from claimscore.atomic import os_errors, reason
 from claimscore.errors import ConfigError, StoppedEarly
@@ -169,26 +169,19 @@ class Ledger:
         self._size += len(data)
 
 
-class Content(NamedTuple):
-    """What the lines of a ledger come to, and where the last whole one ends, in bytes."""
-
-    spent: Spent
-    last_number: int
-    size: int
-
-
-def read_ledger(path: Path) -> Content:
+def read_ledger(path: Path) -> tuple[Spent, int, int]:
     """What a ledger says so far, while the run goes on or after; changes nothing."""
     if not path.exists():
-        return Content(Spent(), 0, 0)
+        return Spent(), 0, 0
     with os_errors(path), path.open("rb") as lines:
         return parse_ledger(lines, str(path))
 
 
-def parse_ledger(lines: Iterable[bytes], name: str) -> Content:
-    """What lines come to, reservations without a settlement in full as possibly billed.
+def parse_ledger(lines: Iterable[bytes], name: str) -> tuple[Spent, int, int]:
+    """What lines come to, the last number of a reservation, and the bytes of all whole lines.
 
-    Raises `ConfigError`, with `name` and the line, where one is none of a ledger.
+    Reservations without a settlement count in full as possibly billed. Raises `ConfigError`, with
+    `name` and the line, where one is none of a ledger.
     """
     spent, last_number, size = Spent(), 0, 0
     reserved: dict[int, int | None] = {}
@@ -211,7 +204,7 @@ def parse_ledger(lines: Iterable[bytes], name: str) -> Content:
                 "file away to count from nothing"
             ) from None
         size += len(line)
-    return Content(_total([spent, *map(in_doubt, reserved.values())]), last_number, size)
+    return _total([spent, *map(in_doubt, reserved.values())]), last_number, size
 
 
 def short_form(spent: Spent) -> bytes:

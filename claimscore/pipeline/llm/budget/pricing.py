@@ -58,13 +58,12 @@ class Price:
     """The price of a model, and its source.
 
     `rates` are by length of the prompt, shortest first; `tiers` are those of other tiers of service
-    by name, None where all cost the same. `fee` is for each answer besides, in picodollars.
+    by name, None where all cost the same.
     """
 
     source: str
     rates: tuple[Rates, ...]
     tiers: Mapping[str, tuple[Rates, ...]] | None = None
-    fee: int = 0
 
     @classmethod
     def given(cls, input_per_mtok: float, output_per_mtok: float, source: str = GIVEN) -> Price:
@@ -104,12 +103,12 @@ class Price:
         )
         pico_usd = per_cached * n_cached + per_written * n_written
         pico_usd += rates.prompt * (n_new - n_written) + rates.completion * completion
-        return self.fee + pico_usd, at_most
+        return pico_usd, at_most
 
     def most(self, prompt_tokens: int, completion_tokens: int, tier: str = "") -> int:
         """Picodollars that an answer costs at most, with up to so many tokens; a request that asks
         for a tier may be served at the standard one."""
-        return self.fee + max(
+        return max(
             max(rates.prompt, rates.cached or 0, rates.written or 0) * prompt_tokens
             + rates.completion * completion_tokens
             for rates in (*self.rates, *self._of_tier(tier))
@@ -217,43 +216,36 @@ def table_price(name: str, url: str, *, batch: bool = False) -> Price | None:
         tiers = {" ".join(one.when.values()): _rates(model, one.when) for one in variants}
         known = {tier: of_tier for tier, of_tier in tiers.items() if of_tier}
         source = f"genai-prices {__version__}: {company.id}/{model.id}{', batch' * batch}"
-        return Price(source, rates, None if batch else known, _fee(model)) if rates else None
+        return Price(source, rates, None if batch else known) if rates else None
     return None
 
 
-def _is_at(url: str, company: Company) -> bool:
-    """Whether the address is the company's own, not one that begins or ends alike.
+#: The table's patterns are open at the end, some within a name: `https://api\\.moonshot\\.`.
+_END = r"(?:(?<=\.)[a-z]{2,4})?(?:(?<=/)|(?=/|$))"
 
-    The table's patterns are open at the end and some at the front; so nothing but the host may
-    be dotted, and the match must end where a name ends.
-    """
+
+def _is_at(url: str, company: Company) -> bool:
+    """Whether the address is the company's own, not one that begins or ends alike: nothing but the
+    host may be dotted, and the match must end where a name ends."""
     try:
         parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port not in (None, 443) else ""
+        is_usual = parts.port in (None, 443)
     except ValueError:
         return False
-    host = f"{parts.scheme}://{parts.hostname or ''}{port}"
-    address = host + parts.path.replace(".", "-")
-    match = re.match(company.api_pattern, address)
-    if match is None:
-        return False
-    rest = address[match.end() :]
-    in_host = match.end() < len(host)
-    if address[match.end() - 1] == "." and in_host:  # such as `https://api\.moonshot\.`
-        return re.match(r"[a-z]{2,4}(/|$)", rest) is not None
-    return not rest or rest[0] == "/" or address[match.end() - 1] == "/"
+    address = f"{parts.scheme}://{parts.hostname}{parts.path.replace('.', '-')}"
+    return is_usual and re.match(f"(?:{company.api_pattern}){_END}", address) is not None
 
 
 def _rates(model: ModelInfo, context: dict[str, str]) -> tuple[Rates, ...]:
     """The model's rates in a context of the table's, such as a tier of service.
 
-    Empty where the table does not price both kinds of tokens, or says nothing of the context; but
-    a batch costs half then. Where prices change within a day, the highest.
+    Empty where the table does not price both kinds of tokens, or requests besides, or says nothing
+    of the context; but a batch costs half then. Where prices change within a day, the highest.
     """
     prices = [model.get_prices(moment, context) for moment in _next_day()]
     standard = [model.get_prices(moment) for moment in _next_day()]
     is_silent = bool(context) and any(map(operator.eq, prices, standard))
-    if is_silent and context != _BATCH:
+    if (is_silent and context != _BATCH) or any(price.requests_kcount for price in prices):
         return ()
     columns = [[getattr(price, name) for price in prices] for name in _PRICED]
     starts = {tier.start for values in columns for v in values for tier in getattr(v, "tiers", ())}
@@ -284,9 +276,3 @@ def _highest(values: Sequence[Any], start: int) -> int | None:
         if value is not None
     ]
     return max((_pico(float(price)) for (price,) in at_start), default=None)
-
-
-def _fee(model: ModelInfo) -> int:
-    """Picodollars that each request costs whatever its length."""
-    fees = [model.get_prices(moment).requests_kcount for moment in _next_day()]
-    return (_highest(fees, -1) or 0) * 1000

@@ -103,7 +103,7 @@ class TestCounting:
             spending.ledger.flush()
             ledger.close()
         four = 4 * MOST * TOKEN
-        assert read_ledger(path).spent == Spent(8, 20, 10, 30 * TOKEN, possibly_pico_usd=four)
+        assert read_ledger(path)[0] == Spent(8, 20, 10, 30 * TOKEN, possibly_pico_usd=four)
 
 
 class TestWorstCase:
@@ -266,7 +266,7 @@ class TestCaps:
         ledger.close()
         (error,) = errors
         assert "the disk is full" in error
-        assert read_ledger(tmp_path / "ledger").spent == Spent(1, 1, 1, 2 * TOKEN)
+        assert read_ledger(tmp_path / "ledger")[0] == Spent(1, 1, 1, 2 * TOKEN)
 
 
 class TestWaiting:
@@ -403,7 +403,7 @@ def test_no_interleaving_passes_a_cap(
             held = sum(reservation.pico_usd for reservation, _, _ in world.flying)
             assert world.ledger.held_pico == held
             assert earlier.worst_pico_usd + now.worst_pico_usd + held >= world.billed
-            assert read_ledger(world.path).spent.worst_pico_usd >= world.billed
+            assert read_ledger(world.path)[0].worst_pico_usd >= world.billed
         world.ledger.close()
 
 
@@ -417,7 +417,7 @@ def test_totals_add_up(ops: list[tuple[str, int]]) -> None:
             world.do("settle", 0)
         world.spending.ledger.flush()
         world.ledger.close()
-        stored = read_ledger(world.path).spent
+        stored = read_ledger(world.path)[0]
         assert stored == world.spending.ledger.now
         assert stored.requests == world.sent
         assert stored.pico_usd == world.billed

@@ -196,6 +196,7 @@ def test_a_batch_costs_half(model: str) -> None:
         ),
         pytest.param(OPENAI, "no-such-model", False, id="no such model"),
         pytest.param(OPENAI, "whisper-1", False, id="paid by the minute"),
+        pytest.param("https://api.perplexity.ai", "sonar", False, id="paid by the request too"),
     ],
 )
 def test_a_name_has_a_price_at_the_address_of_its_company_alone(
@@ -258,7 +259,6 @@ TIERS = prices(TieredPrices(1, [Tier(10, 2), Tier(30, 4)]), TieredPrices(1, [Tie
             {10: 13.5},
             id="perhaps written to a cache unasked",
         ),
-        pytest.param("openai:m", prices(1, requests_kcount=12), {0: 12_001}, id="a fee"),
     ],
 )
 def test_the_highest_price_that_may_hold_is_taken(
