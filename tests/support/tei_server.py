@@ -62,6 +62,7 @@ class Tei:
         self.prompt = ""
         self.faults: deque[Any] = deque()
         self.slow_s = 0.0
+        self.retry_after = ""
         self.asked: list[tuple[str, Any]] = []
         self.authorizations: set[str | None] = set()
         self.address = ""
@@ -196,6 +197,8 @@ def serving(tei: Tei, port: int = 0) -> Iterator[Tei]:
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(data)))
+            if status != 200 and tei.retry_after:
+                self.send_header("retry-after", tei.retry_after)
             self.end_headers()
             self.wfile.write(data)
 

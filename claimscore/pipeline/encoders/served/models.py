@@ -54,10 +54,14 @@ class ServedModel(Generic[ItemT]):
     Made once it has answered a probe; `ConfigError` where the server cannot be reached or its model
     is not one of the role. ``facts`` change the numbers; None where the server does not know its
     model's exact version, so that no result can be stored. ``tells_cuts``: the server can refuse
-    what it would read in part.
+    what it would read in part. ``probe`` is its row for the ``probed`` item, of so many
+    ``dimensions``.
     """
 
     info: ModelInfo
+    probe: NDArray[np.float32]
+    probed: ItemT
+    dimensions = 0
     facts: Mapping[str, str] | None = None
     limit: int | None = None
     size, in_flight = OPENAI_BATCH, IN_FLIGHT
@@ -85,8 +89,9 @@ class ServedModel(Generic[ItemT]):
         raise NotImplementedError
 
     async def _load(self, session: Session) -> None:
-        """Ask the server what it has, and a probe."""
-        raise NotImplementedError
+        """Ask the server a probe."""
+        self.probe = (await self._ask(session, [self.probed], cut=True))[0]
+        self.dimensions = len(self.probe)
 
     async def _ask(self, session: Session, items: list[ItemT], *, cut: bool) -> NDArray[np.float32]:
         """A row for each item, which may be ``cut``; `RejectedError` where the batch is refused."""
@@ -97,41 +102,44 @@ class ServedModel(Generic[ItemT]):
     ) -> NDArray[np.float32]:
         """Return ``[n, d]``, asking about each distinct item once, the longest first.
 
-        A batch that is refused is asked in halves, until items at fault are alone, and these once
-        more, to be read in part. ``on_batch`` hears the number of inputs done now and then; when it
-        raises, no more is sent. Raises `RejectedItemsError` naming the inputs that the server
-        refused for one reason.
+        A batch that is refused is asked in halves, until items at fault are alone; these once more
+        together, to be read in part. ``on_batch`` hears the number of inputs done now and then;
+        when it raises, no more is sent. Raises `RejectedItemsError` naming the inputs that the
+        server refused for one reason.
         """
-        order, items = longest_first(lengths).tolist(), unique.items
-        batches = (order[at : at + self.size] for at in range(0, len(order), self.size))
-        todo = deque((places, not self.tells_cuts) for places in batches)
-        counts, n_done = unique.counts, 0
+        items, counts, n_done = unique.items, unique.counts, 0
         rows: dict[int, NDArray[np.float32]] = {}
         was_cut: dict[ItemT, bool] = {}
         refused: dict[int, RejectedError] = {}
 
-        async def take(session: Session) -> None:
+        async def take(
+            session: Session, todo: deque[list[int]], left: list[int], cut: bool
+        ) -> None:
             nonlocal n_done
             while todo:
-                places, cut = todo.popleft()
+                places = todo.popleft()
                 middle, asked = len(places) // 2, [items[place] for place in places]
                 try:
                     rows.update(zip(places, await self._ask(session, asked, cut=cut), strict=True))
                 except RejectedError as exc:
                     if middle:
-                        todo.extendleft([(places[middle:], cut), (places[:middle], cut)])
+                        todo.extendleft([places[middle:], places[:middle]])
                         continue
                     if not cut and exc.kind != "server_error":
-                        todo.appendleft((places, True))
+                        left += places
                         continue
                     refused[places[0]] = exc
                 was_cut.update(dict.fromkeys(asked, cut))
                 n_done += int(counts[places].sum())
 
         async def work(session: Session) -> None:
-            async with anyio.create_task_group() as group:
-                for _ in range(self.in_flight):
-                    group.start_soon(take, session)
+            left = longest_first(lengths).tolist()
+            for cut in (False, True) if self.tells_cuts else (True,):
+                todo = deque(left[at : at + self.size] for at in range(0, len(left), self.size))
+                left = []
+                async with anyio.create_task_group() as group:
+                    for _ in range(self.in_flight):
+                        group.start_soon(take, session, todo, left, cut)
 
         def tell() -> None:
             if on_batch is not None:
@@ -189,10 +197,13 @@ class TeiInfo(NamedTuple):
 
 
 class _TeiModel(ServedModel[ItemT]):
-    """The base of both kinds of TEI's models."""
+    """The base of both kinds of TEI's models; what they are called, and what ``/info`` says of
+    such a model alone."""
 
     tells_cuts = True
     about: TeiInfo
+    what: str
+    trait: str
 
     async def _look(self, session: Session) -> None:
         about = await session.once("/info", TeiInfo.read)
@@ -205,6 +216,10 @@ class _TeiModel(ServedModel[ItemT]):
         probe = {"inputs": [PROBE[0]], "add_special_tokens": True}
         tokens = await session.ask("/tokenize", _digest, probe)
         about = self.about  # which the session has looked at
+        if not getattr(about, self.trait):
+            raise ConfigError(f"{about.model} at {self.address} is no {self.what}")
+        if about.labels:
+            label_columns(about.model, about.labels)
         self.info = ModelInfo(f"tei:{about.model}", about.revision or "unknown", about.dtype)
         self.limit = about.limit
         self.size = min(about.batch, about.most)
@@ -212,6 +227,7 @@ class _TeiModel(ServedModel[ItemT]):
         if about.revision:
             named = {"version": about.version, "limit": str(about.limit), "pooling": about.pooling}
             self.facts = {"server": "text-embeddings-inference", "tokens": tokens, **named}
+        await super()._load(session)
 
 
 class TeiClassifier(_TeiModel[Pair]):
@@ -223,6 +239,7 @@ class TeiClassifier(_TeiModel[Pair]):
 
     kind = "nli"
     threshold = None
+    what, trait, probed = "classifier", "labels", PROBE
 
     def classify(
         self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
@@ -236,22 +253,15 @@ class TeiClassifier(_TeiModel[Pair]):
         """Return for each pair whether the server could read it in part only, ``[n]``."""
         return self._were_cut(distinct_pairs(pairs).pairs)
 
-    async def _load(self, session: Session) -> None:
-        await super()._load(session)
-        if not self.about.labels:
-            raise ConfigError(f"{self.about.model} at {self.address} is no classifier")
-        label_columns(self.about.model, self.about.labels)
-        self.probe = (await self._ask(session, [PROBE], cut=True))[0]
-
     async def _ask(self, session: Session, items: list[Pair], *, cut: bool) -> NDArray[np.float32]:
         body = {"inputs": [list(pair) for pair in items], "truncate": cut, "raw_scores": False}
         return await session.ask("/predict", lambda given: _probabilities(given, len(items)), body)
 
 
 class ServedEmbedder(ServedModel[str]):
-    """Vectors of texts; see `Embedder`. ``dimensions`` is the length of a vector."""
+    """Vectors of texts; see `Embedder`."""
 
-    dimensions = 0
+    probed = PROBE[0]
 
     def embed(
         self, texts: Sequence[str], *, on_batch: OnBatch | None = None
@@ -267,15 +277,11 @@ class ServedEmbedder(ServedModel[str]):
 class TeiEmbedder(_TeiModel[str], ServedEmbedder):
     """Sentence embeddings by ``/embed``, as the server pools them."""
 
+    what, trait = "embedder", "pooling"
+
     def truncates(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """Return for each text whether the server could read it in part only, ``[n]``."""
         return self._were_cut(distinct_texts(texts))
-
-    async def _load(self, session: Session) -> None:
-        await super()._load(session)
-        if not self.about.pooling:
-            raise ConfigError(f"{self.about.model} at {self.address} is no embedder")
-        self.dimensions = (await self._ask(session, [PROBE[0]], cut=True)).shape[1]
 
     async def _ask(self, session: Session, items: list[str], *, cut: bool) -> NDArray[np.float32]:
         body, n = {"inputs": items, "truncate": cut, "normalize": False}, len(items)
@@ -296,17 +302,12 @@ class EmbeddingsModel(ServedEmbedder):
         if (await session.get("/models")).status >= 500:
             raise TransientError(f"{self.address} does not answer", "connect")
 
-    async def _load(self, session: Session) -> None:
-        self.dimensions = (await self._ask(session, [PROBE[0]], cut=True)).shape[1]
-
     async def _ask(self, session: Session, items: list[str], *, cut: bool) -> NDArray[np.float32]:
         def read(answer: Any) -> NDArray[np.float32]:
-            rows = {int(item["index"]): item["embedding"] for item in answer["data"]}
-            if sorted(rows) != list(range(len(items))):
-                raise ValueError(f"{len(items)} texts were not answered with one embedding each")
-            return _vectors(
-                [rows[place] for place in range(len(items))], len(items), self.dimensions
-            )
+            rows, n = {int(one["index"]): one["embedding"] for one in answer["data"]}, len(items)
+            if sorted(rows) != list(range(n)):
+                raise ValueError(f"{n} texts were not answered with one embedding each")
+            return _vectors([rows[place] for place in range(n)], n, self.dimensions)
 
         name = self.info.model.partition(":")[2]
         body = {"model": name, "input": items, "encoding_format": "float"}

@@ -127,10 +127,11 @@ def test_an_outage_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_an_outage_that_lasts_stops_the_run() -> None:
-    """With the server's last word and the option that says how long; a server that is always
-    overloaded answers nothing either."""
+    """With the server's last word and the option that says how long, whatever wait the server asks
+    for; one that is always overloaded answers nothing either."""
     with serving(Tei()) as server:
         model = classifier(server, max_outage_s=0.3)
+        server.retry_after = "86400"
         server.faults.extend([429] * 10_000)
         with pytest.raises(OutageError, match="HTTP 429: overloaded"):
             model.classify(PAIRS)
