@@ -70,20 +70,15 @@ class CircuitBreaker:
         """Seconds to the next probe: 0.0 where it is due."""
         return max(0.0, max(self._next_probe, self._not_before) - self._clock())
 
-    @property
-    def asks_too_much(self) -> bool:
-        """Whether the server is down and wants no probe before the end of the patience."""
-        left_s = self._patience_s - self._silent_s
-        return self.is_open and self._not_before - self._clock() > left_s
-
     def check_patience(self) -> float:
         """The seconds of patience that are left.
 
         Raises `OutageError` where no server of the group has answered for `max_outage_s`.
         """
-        silent_s, error = self._silent_s, self.last_error
-        if silent_s < self._patience_s or error is None:
-            return self._patience_s - silent_s
+        silent_s, error = min(breaker.failing_s for breaker in self._group), self.last_error
+        left_s = max(self._max_outage_s, _LEAST_PATIENCE_S) - silent_s
+        if left_s > 0 or error is None:
+            return left_s
         asks = f" (retry-after: {error.retry_after_s:,.0f} s)" if error.retry_after_s else ""
         slow = "; --timeout-s may be too short for it, or --max-concurrency too high"
         raise OutageError(
@@ -152,12 +147,3 @@ class CircuitBreaker:
         grown = FIRST_PROBE_S * PROBE_GROWTH ** min(self._n_probes, 50)
         longest = min(LONGEST_PROBE_S, max(1.0, self.failing_s / 10))
         return min(grown, longest) * (0.8 + 0.4 * self._jitter())
-
-    @property
-    def _patience_s(self) -> float:
-        return max(self._max_outage_s, _LEAST_PATIENCE_S)
-
-    @property
-    def _silent_s(self) -> float:
-        """Seconds without an answer from any server of the group; 0.0 where one answers."""
-        return min(breaker.failing_s for breaker in self._group)

@@ -106,20 +106,18 @@ class Attempts:
         self._dispatcher = dispatcher
         #: Where it failed, how much that counts, and the answers that others had there by then.
         self._failures: list[tuple[Endpoint, int, int]] = []
-        self._answered_at_refusal: dict[Endpoint, int] = {}
 
     def failed(self, endpoint: Endpoint, counts: int) -> None:
         """Note a failure, and as how many attempts it counts against the request."""
         self._failures.append((endpoint, counts, endpoint.answered))
 
     def refused(self, endpoint: Endpoint) -> None:
-        """Note a 429, which counts where others have been answered since the last one, or were so
-        often that the limit is not the reason."""
-        before = self._answered_at_refusal.get(endpoint)
-        self._answered_at_refusal[endpoint] = endpoint.answered
-        used = sum(counts for where, counts, _ in self._failures if where is endpoint)
-        is_alone = before is not None and (endpoint.answered > before or used >= REFUSED_ALONE)
-        self.failed(endpoint, int(is_alone))
+        """Note a 429, which counts where others have been answered since the last failure, or were
+        so often that the limit is not the reason."""
+        here = [failure for failure in self._failures if failure[0] is endpoint]
+        others_answered = bool(here) and endpoint.answered > here[-1][2]
+        often = sum(counts for _, counts, _ in here) >= REFUSED_ALONE
+        self.failed(endpoint, int(others_answered or often))
 
     def others_answered(self) -> bool:
         """Whether an endpoint where this request failed has answered others since."""
@@ -199,17 +197,18 @@ class Endpoint:
 
     def wait_s(self, request: Request) -> float:
         """Seconds until the request could be sent, as far as is known before the next outcome."""
+        tokens = self._estimate.expect(request)
+        return max(self._closed_s(), self.limiter.wait_s(tokens, self.n_held))
+
+    def _closed_s(self) -> float:
+        """Seconds until a slot is free: the only one, for probes, where the server is down."""
         if self.n_held >= (1 if self.is_down else self._n_slots):
             return math.inf
-        wait_s = self.breaker.probe_in_s if self.is_down else 0.0
-        return max(wait_s, self.limiter.wait_s(self._estimate.expect(request), self.n_held))
+        return self.breaker.probe_in_s if self.is_down else 0.0
 
     def take(self, request: Request) -> Permit | None:
-        """Take a slot for the request if it can be sent now; where the server is down, as the
-        probe. `ask` frees it."""
-        if self.n_held >= (1 if self.is_down else self._n_slots):
-            return None
-        if self.is_down and self.breaker.probe_in_s:
+        """Take a slot for the request if it can be sent now; `ask` frees it."""
+        if self._closed_s():
             return None
         permit = self.limiter.try_reserve(self._estimate.expect(request), self.n_held)
         self.n_held += permit is not None
@@ -368,7 +367,7 @@ class Dispatcher:
         """Send the request, once, as soon as an endpoint can take it; see `Endpoint.ask`.
 
         Raises besides `Halted` where the engine stops or the request is given up, `OutageError`
-        where every server is down and asks for a longer wait than `max_outage_s` allows.
+        where no server has answered for `max_outage_s`.
         """
         endpoint, permit = await self._slot(attempts)
         return await endpoint.ask(attempts, permit, keep)
@@ -391,7 +390,7 @@ class Dispatcher:
                         return slot
                     choice = self._choice(attempts.avoid)
                     wait_s = min(endpoint.wait_s(attempts.request) for endpoint in choice)
-                    if all(endpoint.breaker.asks_too_much for endpoint in self.endpoints):
+                    if self.is_down:
                         wait_s = min(wait_s, self.check_patience())
                     with anyio.move_on_after(max(wait_s, _LEAST_NAP_S)):
                         await self._changed.wait()

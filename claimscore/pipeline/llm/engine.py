@@ -239,15 +239,10 @@ class Engine:
     @property
     def stats(self) -> EngineStats:
         """The numbers of this moment; the same object every time."""
-        stats, totals = self._stats, self._spending.ledger.now
-        dispatchers = self._dispatchers.values()
-        stats.see([[server.stats() for server in one.endpoints] for one in dispatchers])
-        stats.prompt_tokens = totals.prompt_tokens
-        stats.completion_tokens = totals.completion_tokens
-        stats.cached_prompt_tokens = totals.cached_prompt_tokens
-        stats.usd, stats.possibly_billed_usd = totals.usd, totals.possibly_billed_usd
-        stats.answers_at_most = totals.answers_at_most
-        return stats
+        providers = [one.endpoints for one in self._dispatchers.values()]
+        servers = [[endpoint.stats() for endpoint in endpoints] for endpoints in providers]
+        self._stats.see(servers, self._spending.ledger.now)
+        return self._stats
 
 
 @dataclasses.dataclass(eq=False)

@@ -7,6 +7,7 @@ answers that arrive while others are written go into the cache together, off the
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _OTHER_PROCESS_S = (0.05, 0.15)
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Flight:
     """A key that one task is asking for.
 
@@ -33,13 +35,10 @@ class Flight:
     for it. `failure` is the outcome of all tasks that wait for this one.
     """
 
-    __slots__ = ("failure", "is_elsewhere", "landed", "stored")
-
-    def __init__(self) -> None:
-        self.landed = anyio.Event()
-        self.stored: Entry | None = None
-        self.is_elsewhere = False
-        self.failure: Failure | None = None
+    landed: anyio.Event = dataclasses.field(default_factory=anyio.Event)
+    stored: Entry | None = None
+    is_elsewhere: bool = False
+    failure: Failure | None = None
 
 
 class SingleFlight:
@@ -84,11 +83,11 @@ class SingleFlight:
             await self._sleep(random.uniform(*_OTHER_PROCESS_S))
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class _Group:
-    def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
-        self.done = anyio.Event()
-        self.error: Exception | None = None
+    entries: dict[str, Entry] = dataclasses.field(default_factory=dict)
+    done: anyio.Event = dataclasses.field(default_factory=anyio.Event)
+    error: Exception | None = None
 
 
 class GroupCommit:

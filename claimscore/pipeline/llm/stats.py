@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from claimscore.config import FailureLimit
 from claimscore.errors import TooManyFailures
+from claimscore.pipeline.llm.budget.ledger import Spent
 from claimscore.types import JSON, Failure
 
 #: Rows that must have an outcome before a share of failures says anything.
@@ -74,8 +75,11 @@ class EngineStats:
     last_error: str = ""
     servers: list[ServerStats] = dataclasses.field(default_factory=list)
 
-    def see(self, providers: Sequence[Sequence[ServerStats]]) -> None:
-        """Take over the numbers of the servers of every provider."""
+    def see(self, providers: Sequence[Sequence[ServerStats]], spent: Spent) -> None:
+        """Take over the numbers of the servers of every provider, and what was spent."""
+        for name, value in spent.to_json().items():
+            if name != "requests":  # sent, also those in flight, are counted by the servers
+                setattr(self, name, value)
         servers = [server for servers in providers for server in servers]
         self.servers = servers if len(servers) > 1 else []
         self.sent = sum(server.sent for server in servers)

@@ -11,11 +11,12 @@ from typing import Any
 import anyio
 import pytest
 from anyio import lowlevel
+from anyio.abc import TaskGroup
 
 from claimscore.cache.base import Cache, MemoryCache
 from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
-from claimscore.errors import AskAgain, RejectedError, TransientError
+from claimscore.errors import AskAgain, RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Bounds
 from claimscore.pipeline.llm.engine import Engine
@@ -272,10 +273,59 @@ async def test_a_task_may_have_a_provider_of_its_own() -> None:
         await other_gate.full.wait()
         await settle()
         assert (len(provider.asked), len(other.asked)) == (4, 2)
+        assert [server.in_flight for server in engine.stats.servers] == [2, 4]
         gate.open.set()
         other_gate.open.set()
     assert (len(provider.asked), len(other.asked)) == (6, 3)
     assert (engine.stats.answered, spending.ledger.now.requests) == (9, 9)
+
+
+class FakeBatches(FakeProvider):
+    """Waits for a batch job of three."""
+
+    batch_size = 3
+
+    def start(self, tasks: TaskGroup) -> None:
+        pass
+
+    async def recover(self, *_: object) -> None:
+        pass
+
+    def notice(self) -> str:
+        return "batch 1 goes on"
+
+    def under_way(self) -> tuple[str, float]:
+        return "batch 1", 3600.0
+
+
+async def test_a_task_may_be_answered_by_batches_and_another_at_once() -> None:
+    """A stop waits for what was asked at once, and not for the batch."""
+    gate, batch = Gate(), Gate(3)
+    provider, batches = FakeProvider(gate), FakeBatches(batch)
+    async with (
+        make(provider, tasks={"verify": batches}, max_concurrency=1) as engine,
+        anyio.create_task_group() as tasks,
+    ):
+        stopped: list[str] = []
+
+        async def run(name: str, texts: str, **options: Any) -> None:
+            try:
+                await engine.answer_all(ask(engine, *texts), text, **options)
+            except StoppedEarly as exc:
+                stopped.append(f"{name}: {exc}")
+
+        tasks.start_soon(run, "online", "ab")
+        tasks.start_soon(functools.partial(run, "batch", "wxyz", provider=batches))
+        await batch.full.wait()
+        await settle()
+        assert (len(provider.asked), len(batches.asked)) == (1, 3)
+        assert (engine.stats.why, engine.stats.waiting_s) == ("batch 1", 3600.0)
+        engine.stop()
+        await settle()
+        assert stopped == ["batch: interrupted; batch 1 goes on"]
+        gate.open.set()
+    assert stopped[1:] == ["online: interrupted; batch 1 goes on"]
+    assert engine.stats.answered == 1
 
 
 async def test_no_answer_in_time_is_transient_and_counts_as_two_attempts() -> None:
