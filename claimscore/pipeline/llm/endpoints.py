@@ -224,9 +224,10 @@ class Endpoint:
         the run.
         """
         dispatcher, request, is_sent = self.dispatcher, attempts.request, False
+        is_counted = isinstance(self.provider, Collecting) and self.provider.is_sent(attempts.key)
         try:
-            reservation = dispatcher.spending.try_reserve(request)
-            if reservation is None:
+            reservation = None if is_counted else dispatcher.spending.try_reserve(request)
+            if reservation is None and not is_counted:
                 with dispatcher.stop.waiting():
                     reservation = await dispatcher.spending.reserve(request)
             is_sent = True
@@ -238,13 +239,14 @@ class Endpoint:
                 if time_limit.cancelled_caught:
                     raise TransientError(f"no answer within {self._timeout_s:g} s", "timeout")
             except BaseException as exc:
-                self._end_failed(exc, permit, reservation)
+                self._end_failed(exc, attempts.key, permit, reservation)
                 dispatcher.refused(exc, self)
                 if isinstance(exc, TransientError):
                     attempts.error = exc
                     self._count_failure(exc, attempts)
                 raise
-            dispatcher.spending.settle(reservation, completion.usage)
+            if reservation is not None:
+                dispatcher.spending.settle(reservation, completion.usage)
             self._succeeded(request, completion, permit)
             return await keep(attempts.key, completion)
         finally:
@@ -265,7 +267,9 @@ class Endpoint:
             self.dispatcher.tell(self, "server back", notice, seconds=round(down_s, 3))
         self.dispatcher.look_again()  # the limiter may let one pass before this slot is free
 
-    def _end_failed(self, error: BaseException, permit: Permit, reservation: Reservation) -> None:
+    def _end_failed(
+        self, error: BaseException, key: str, permit: Permit, reservation: Reservation | None
+    ) -> None:
         """Tell limiter and budget of an attempt that failed, and whether it may be billed."""
         kind, limits = "", None
         may_be_billed = not isinstance(error, ClaimscoreError)  # cancelled, or a bug
@@ -277,7 +281,12 @@ class Endpoint:
             timed_out = kind == "timeout"
             self.limiter.failed(permit, counted=may_be_billed, limits=limits, timed_out=timed_out)
         self.unreached += kind == "connect"
-        if may_be_billed:
+        is_unsent = isinstance(self.provider, Collecting) and not self.provider.is_sent(key)
+        if reservation is None:
+            return
+        if is_unsent and may_be_billed:
+            self.dispatcher.spending.release(reservation, sent=False)
+        elif may_be_billed:
             self.dispatcher.spending.keep(reservation)
         else:
             self.dispatcher.spending.release(reservation, sent=kind != "connect")

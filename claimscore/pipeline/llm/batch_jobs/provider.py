@@ -109,6 +109,7 @@ class BatchProvider:
         self._worker: anyio.CancelScope | None = None
         self._waiting: dict[str, _Waiting] = {}
         self._unsent: dict[str, _Waiting] = {}
+        self._sent: set[str] = set()
         self._jobs: dict[str, JobRecord] = {}
         self._views: dict[str, ServerJob] = {}
         #: Why it takes longer than it should.
@@ -134,6 +135,7 @@ class BatchProvider:
             for record in await to_thread.run_sync(self._journal.read):
                 try:
                     if (made := await self._resolve(record)) is not None:
+                        self._sent.update(made.keys)
                         await self._look(made)
                 except ClaimscoreError as exc:
                     self._trouble = str(exc)
@@ -170,6 +172,10 @@ class BatchProvider:
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
         await self._server.provider.aclose()
+
+    def is_sent(self, key: str) -> bool:
+        """Whether a request is in a job, perhaps of an earlier run, that may cost money."""
+        return key in self._sent
 
     # -- what people see
 
@@ -263,19 +269,22 @@ class BatchProvider:
             lines = self._lines(keys)
             if not lines:
                 return
+            server = self._server.provider.server
+            await to_thread.run_sync(getattr, server, "sdk")  # to import it takes a second or two
             await lowlevel.checkpoint_if_cancelled()  # after a stop, no step costs money
             model = self._unsent[next(iter(lines))].request.model
             record = JobRecord(uuid.uuid4().hex, model, tuple(lines), time.time())
             self._journal.write(record)
+            self._sent.update(record.keys)
             try:
                 batch_id = await self._server.send(record.name, list(lines.values()))
             except QueueFullError as exc:
-                self._journal.remove(record)
+                self._forget(record)
                 self._no_room(len(lines), exc)
                 return
             except ClaimscoreError as exc:
                 if not isinstance(exc, TransientError) or exc.kind in ("connect", "rate_limit"):
-                    self._journal.remove(record)  # surely there is none
+                    self._forget(record)  # surely there is none
                 raise
             record = self._journal.write(dataclasses.replace(record, batch_id=batch_id))
         self._follow(record, record.keys)
@@ -316,7 +325,7 @@ class BatchProvider:
             )
         if fitting:
             return self._journal.write(dataclasses.replace(record, batch_id=fitting[0]))
-        self._journal.remove(record)
+        self._forget(record)
         return None
 
     def _lines(self, keys: list[str]) -> dict[str, bytes]:
@@ -351,6 +360,12 @@ class BatchProvider:
         if not self._jobs:
             self._most = max(1, n_requests // 2)
         self._send_at = now + LONGEST_POLL_S
+
+    def _forget(self, record: JobRecord) -> None:
+        """A job has ended, or was never made."""
+        self._journal.remove(record)
+        self._jobs.pop(record.name, None)
+        self._sent.difference_update(record.keys)
 
     # -- from a job to answers
 
@@ -414,8 +429,7 @@ class BatchProvider:
 
         Raises the error that stops the run, if there is one.
         """
-        self._journal.remove(record)
-        self._jobs.pop(record.name, None)
+        self._forget(record)
         if isinstance(view.refusal, QueueFullError):
             self._no_room(len(record.keys), view.refusal)
         else:

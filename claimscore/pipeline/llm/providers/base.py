@@ -100,6 +100,9 @@ class Collecting(Protocol):
         """Collect the answers of earlier runs, whose jobs are noted in `folder`; from now on each
         answer goes to `keep` first."""
 
+    def is_sent(self, key: str) -> bool:
+        """Whether a request is in a job, perhaps of an earlier run, that may cost money."""
+
     def notice(self) -> str | None:
         """The jobs that go on after a stop, in words; None where there are none."""
 

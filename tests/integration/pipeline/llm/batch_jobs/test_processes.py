@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ import pytest
 from claimscore.cache.key import request_keys
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig
+from claimscore.errors import StoppedEarly
+from claimscore.pipeline.llm.batch_jobs import provider as provider_module
+from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.providers.base import load_provider
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.types import Message, Request
@@ -28,12 +33,17 @@ def questions(family: str, url: str) -> list[Request]:
     return [Request(family, url, "m", (Message("user", str(i)),)) for i in range(N_REQUESTS)]
 
 
-def ask(family: str, url: str, folder: Path) -> None:
-    """Ask for what there is not yet; time passes a hundred times as fast."""
-    sleep = anyio.sleep
+@contextlib.contextmanager
+def short_waits() -> Iterator[None]:
+    """Time passes a hundred times as fast."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("LINGER_S", "FIRST_POLL_S", "LONGEST_POLL_S", "SETTLE_S"):
+            patch.setattr(provider_module, name, getattr(provider_module, name) / 100)
+        yield
 
-    async def shortly(seconds: float) -> None:
-        await sleep(seconds / 100)
+
+def ask(family: str, url: str, folder: Path) -> None:
+    """Ask for what there is not yet."""
 
     async def run() -> None:
         llm = LLMConfig(model=f"{family}-batch:m", base_url=url)
@@ -42,8 +52,7 @@ def ask(family: str, url: str, folder: Path) -> None:
         async with open_engine(llm, provider, folder) as engine:
             await engine.answer_all(questions(family, url), lambda answer: answer.text)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(anyio, "sleep", shortly)
+    with short_waits():
         anyio.run(run)
 
 
@@ -88,3 +97,34 @@ def test_killed_processes_pay_nothing_twice(family: str, tmp_path: Path):
         assert set(server.paid.values()) == {1}
         assert len(cache.get_many(keys)) == N_REQUESTS
     cache.close()
+
+
+@pytest.mark.parametrize("family", ["openai", "anthropic"])
+def test_a_run_that_was_stopped_goes_on_within_its_cap(family: str, tmp_path: Path):
+    """What was in its job, and so was counted, is not counted again."""
+
+    async def run(server: FakeServer, *, stops: bool) -> None:
+        llm = LLMConfig(
+            model=f"{family}-batch:m", base_url=server.base_url, max_requests=N_REQUESTS
+        )
+        requests = questions(family, server.base_url)
+        async with (
+            open_engine(llm, load_provider(llm), tmp_path, ledger=ledger) as engine,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(engine.answer_all, requests, lambda answer: answer.text)
+            while not engine.stats.why.startswith(f"{N_REQUESTS} requests to m are in"):
+                await anyio.sleep(0.1)
+            if stops:
+                engine.stop()
+            else:
+                server.finish_batches()
+
+    with FakeServer(answer=text_answer("fine"), batch_delay_s=3600.0) as server, short_waits():
+        stopped = pytest.RaisesGroup(pytest.RaisesExc(StoppedEarly, match="which goes on"))
+        with contextlib.closing(Ledger(tmp_path / "spend.jsonl")) as ledger, stopped:
+            anyio.run(functools.partial(run, server, stops=True))
+        with contextlib.closing(Ledger(tmp_path / "spend.jsonl")) as ledger:
+            anyio.run(functools.partial(run, server, stops=False))
+        assert len(server.batches) == 1
+        assert set(server.paid.values()) == {1}
