@@ -410,10 +410,11 @@ def prompt_problems(task: Task, prompt: Prompt) -> Iterator[str]:
     for field in offered[: task.n_required]:
         if field not in prompt.fields:
             yield f"the prompt never uses ${field}"
-    if prompt.label_words and prompt.label_words.keys() != set(task.labels):
-        labels = " and ".join(task.labels) or "none"
-        yield f"[label_words] must be {labels}, not {' and '.join(prompt.label_words)}"
-    elif prompt.output != task.output and not prompt.label_words:
+    if prompt.label_words and task.labels:
+        if prompt.label_words.keys() != set(task.labels):
+            named = " and ".join(task.labels), " and ".join(prompt.label_words)
+            yield f"[label_words] must be of {named[0]}, not of {named[1]}"
+    elif prompt.output != task.output:
         shown = json.dumps(task.output), json.dumps(prompt.output)
         yield f"[output] must be {shown[0]}, not {shown[1]}"
     if prompt.takes_several and not task.several:

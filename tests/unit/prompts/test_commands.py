@@ -90,6 +90,13 @@ def test_check_tells_all_that_is_wrong(said: Any, tmp_path: Path) -> None:
         assert f"problem: {path}: the prompt never uses $text" in shown
         assert f"problem: {path}: [output] must be" in shown
     assert f"{path}: the prompt never uses $source" in said("check", f"verify={path}", code=2)
+    path.write_text(
+        'name = "verify"\nversion = "v9"\nuser = "$text $source"\n'
+        '[label_words]\nyes = "Yes"\nno = "No"\n'
+    )
+    labels = "[label_words] must be of supported and unmentioned, not of yes and no"
+    assert f"problem: {path}: {labels}" in said("check", path, code=2)
+    assert f"problem: {path}: [output] must be" in said("check", f"judge={path}", code=2)
     path.write_text('name = "facts"\n[setings]\n')
     assert f"{path}: setings: Extra inputs" in said("check", path, code=2)
 

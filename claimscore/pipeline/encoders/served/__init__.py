@@ -36,6 +36,7 @@ def load(role: str, config: EncoderConfig) -> Any:
     roles = TEI_ROLES if kind == TEI else ("embedder",) * provider_class(kind).has_embeddings
     if role not in roles:
         others = f"; that is for --{', --'.join(roles)}" if roles else ""
+        others += "; a language model judges by --verifier llm" if role == "verifier" else ""
         raise ConfigError(f"{option} cannot be {kind}:{others}")
     name, _, url = rest.rpartition("@") if kind != TEI else ("", "", rest)
     like = "tei:http://host:8080" if kind == TEI else f"{kind}:MODEL@https://host/v1"

@@ -127,6 +127,7 @@ def test_what_is_no_such_server_is_refused(server: Tei) -> None:
         ("nli", f"tei:http://me:{KEY}@host:8080", "CLAIMSCORE_NLI_API_KEY"),
         ("nli", f"tei:http://host:8080?key={KEY}", "CLAIMSCORE_NLI_API_KEY"),
         ("nli", "openai:m@http://host/v1", "that is for --embedder"),
+        ("verifier", "anthropic:m@http://host", "a language model judges by --verifier llm"),
         ("embedder", "openai:m", "openai:MODEL@https://host/v1"),
         ("embedder", "openai:", "openai:MODEL@https://host/v1"),
     ],
