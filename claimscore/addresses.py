@@ -42,12 +42,31 @@ def server_address(
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
 
 
-def usable_key(key: str | None, name: str) -> str | None:
-    """Return the key without the line break that a file gave it; None where there is none."""
+def key_for(
+    base_url: str, key: str | None, *, key_name: str, allow_http_key: bool = False
+) -> str | None:
+    """Return the key as it may be sent to `base_url`, without the line break that a file gave it;
+    None where there is none.
+
+    Raises `ConfigError` where it is no key, or would go unencrypted to another machine and
+    `allow_http_key` does not say that it may. `key_name` is the variable that holds it.
+    """
     key = (key or "").strip()
     if not all("!" <= character <= "~" for character in key):
-        raise ConfigError(f"{name} holds characters that no key has; set it again")
+        raise ConfigError(f"{key_name} holds characters that no key has; set it again")
+    if key and not allow_http_key:
+        refuse_unencrypted(base_url, key_name)
     return key or None
+
+
+def refuse_unencrypted(base_url: str, what: str) -> None:
+    """`ConfigError` where a secret would go unencrypted to another machine."""
+    parts = urlsplit(base_url)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ConfigError(
+            f"{base_url}: {what} would be sent unencrypted; use https, leave it out if "
+            "the server needs none, or accept it with --allow-http-key"
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -1,9 +1,7 @@
-"""How claimscore speaks HTTP: the one policy of language models, batch jobs and served encoders.
+"""The one policy of HTTP: time limits, idle connections, TLS, proxies, and what is never shown.
 
-Time limits, idle connections, TLS, proxies, where a key may go, and what breaks on the way. How
-long to wait before a request is sent again is in `claimscore.retry`, what headers say of limits
-and of waiting in `claimscore.http_headers`. The connections are in
-`pipeline.llm.providers.connection`.
+Where a key may go is in `claimscore.addresses`, how long to wait before a request is sent again in
+`claimscore.retry`, what headers say of limits in `claimscore.http_headers`.
 """
 
 from __future__ import annotations
@@ -13,17 +11,14 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from claimscore.addresses import is_loopback, usable_key
-from claimscore.errors import ClaimscoreError, ConfigError, TransientError
+from claimscore.addresses import is_loopback
+from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:  # a run whose answers are all stored sends nothing, and does not wait for it
     import httpx2
-
-T = TypeVar("T")
 
 #: An answer may take minutes; a connection that takes longer than this will not come.
 CONNECT_S = 15.0
@@ -35,33 +30,6 @@ IDLE_S = 4.0
 TCP_KEEP_ALIVE_S = 60
 
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk)-[\w*.…-]{4,}|(?<=Bearer )\S+")
-
-
-# -- where a key may go, and by which way
-
-
-def key_for(
-    base_url: str, key: str | None, *, key_name: str, allow_http_key: bool = False
-) -> str | None:
-    """Return the key as it may be sent to `base_url`; None where there is none.
-
-    Raises `ConfigError` where the key would go unencrypted to another machine and
-    `allow_http_key` does not say that it may. `key_name` is the variable that holds it.
-    """
-    usable = usable_key(key, key_name)
-    if usable and not allow_http_key:
-        refuse_unencrypted(base_url, key_name)
-    return usable
-
-
-def refuse_unencrypted(base_url: str, what: str) -> None:
-    """`ConfigError` where a secret would go unencrypted to another machine."""
-    parts = urlsplit(base_url)
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise ConfigError(
-            f"{base_url}: {what} would be sent unencrypted; use https, leave it out if "
-            "the server needs none, or accept it with --allow-http-key"
-        )
 
 
 def proxy_before(url: str) -> str | None:
@@ -80,16 +48,10 @@ def proxy_before(url: str) -> str | None:
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """The one context of all clients: it takes a while to read the system's certificates.
-
-    It verifies always.
-    """
+    """The one context of all clients; it takes a while to read the system's certificates."""
     import httpx2
 
     return httpx2.create_ssl_context()
-
-
-# -- connections
 
 
 def socket_options() -> list[tuple[int, int, int]]:
@@ -103,15 +65,15 @@ def socket_options() -> list[tuple[int, int, int]]:
     return options
 
 
-def open_network(kind: Callable[..., T], base_url: str, *, max_connections: int | None = None) -> T:
-    """A transport of httpx2 to a server: direct, or through the proxy that stands before it.
+def open_network(base_url: str, max_connections: int | None) -> httpx2.AsyncHTTPTransport:
+    """The way to a server: direct, or through the proxy that stands before it.
 
     Raises `ConfigError` where that proxy cannot be used.
     """
     import httpx2
 
     try:
-        return kind(
+        return httpx2.AsyncHTTPTransport(
             proxy=proxy_before(base_url),
             limits=httpx2.Limits(max_connections=max_connections, keepalive_expiry=IDLE_S),
             socket_options=socket_options(),
@@ -125,88 +87,7 @@ def open_network(kind: Callable[..., T], base_url: str, *, max_connections: int 
         ) from None
 
 
-def time_limits(timeout_s: float) -> httpx2.Timeout:
-    """Seconds that a connection may take, and that nothing may come on it."""
-    import httpx2
-
-    return httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s / 2), pool=None)
-
-
-# -- what breaks
-
-
-def translate_http_error(
-    exc: BaseException,
-    base_url: str,
-    *,
-    timeout_s: float,
-    trusted: bool = False,
-    secrets: Iterable[str] = (),
-) -> ClaimscoreError | None:
-    """The error of ours that an exception is by its cause; None where it is none of HTTP.
-
-    An SDK's own classes do not tell whether anything was sent; their causes do. `trusted` says
-    that the server was reached before. It quotes nothing but why no connection came.
-    """
-    import anyio
-    import httpx2
-
-    cause: BaseException | None = exc
-    while cause is not None:
-        if isinstance(cause, ClaimscoreError):
-            return cause
-        if isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
-            return _not_reached(cause, base_url, trusted, secrets)
-        if isinstance(cause, httpx2.TimeoutException):
-            return no_answer(base_url, timeout_s)
-        if isinstance(cause, httpx2.UnsupportedProtocol | httpx2.InvalidURL):
-            return ConfigError(f"{base_url} is no address that can be asked")
-        if isinstance(cause, httpx2.DecodingError):
-            return TransientError(f"{base_url}: the answer cannot be decoded", "body")
-        if isinstance(cause, httpx2.TransportError | ssl.SSLError | anyio.EndOfStream):
-            return TransientError(f"{base_url} hung up without an HTTP answer", "dropped")
-        cause = cause.__cause__
-    return None
-
-
-def _not_reached(
-    exc: BaseException, base_url: str, trusted: bool, secrets: Iterable[str]
-) -> TransientError | ConfigError:
-    """Nothing was sent. Waiting helps neither against a proxy that wants a password nor against a
-    certificate that was never trusted."""
-    import httpx2
-
-    if isinstance(exc, httpx2.ProxyError):  # the rest is the proxy's words
-        status = str(exc)[:3]
-        return (
-            password_wanted(base_url)
-            if status == "407"
-            else _unreachable(base_url, f"the proxy answers {status}")
-        )
-    timed_out = isinstance(exc, httpx2.ConnectTimeout)
-    why = "it took too long" if timed_out else scrubbed(_reason(exc), *secrets)
-    if "CERTIFICATE_VERIFY_FAILED" in str(exc):
-        if not trusted:
-            return ConfigError(
-                f"{base_url}: its certificate is not trusted ({why}); check the address, or name "
-                "the certificate of your own authority in SSL_CERT_FILE"
-            )
-        why = f"its certificate is not trusted any more ({why})"
-    return _unreachable(base_url, why)
-
-
-def _unreachable(base_url: str, why: str) -> TransientError:
-    return TransientError(f"{base_url} cannot be reached: {why}", "connect")
-
-
-def password_wanted(base_url: str) -> ConfigError:
-    """What a proxy's 407 is."""
-    return ConfigError(
-        f"{base_url}: the proxy named in the environment refuses its user and password (HTTP 407)"
-    )
-
-
-def _reason(exc: BaseException) -> str:
+def reason_of(exc: BaseException) -> str:
     """The system's words for why no connection came; they lie under several layers."""
     layer: BaseException | None = exc
     while layer is not None:
@@ -221,9 +102,11 @@ def _reason(exc: BaseException) -> str:
     return str(exc)
 
 
-def no_answer(base_url: str, timeout_s: float) -> TransientError:
-    """The answer may come, and be billed, afterwards."""
-    return TransientError(f"{base_url}: no answer within {timeout_s:g} s", "timeout")
+def password_wanted(base_url: str) -> ConfigError:
+    """What a proxy's 407 is."""
+    return ConfigError(
+        f"{base_url}: the proxy named in the environment refuses its user and password (HTTP 407)"
+    )
 
 
 def scrubbed(text: str, *secrets: str | None) -> str:

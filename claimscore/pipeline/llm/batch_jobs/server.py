@@ -22,6 +22,7 @@ from claimscore.errors import (
     UnknownModelError,
 )
 from claimscore.pipeline.llm.batch_jobs.journal import JobRecord
+from claimscore.pipeline.llm.providers.connection import UNBOUNDED
 from claimscore.pipeline.llm.providers.schema import Dialect, learn_dialect
 from claimscore.pipeline.llm.providers.server import ServerProvider, decode_json
 from claimscore.types import JSON, Completion, Request
@@ -114,8 +115,9 @@ class BatchServer(abc.ABC):
     async def download(self, path: str, stream: IO[bytes]) -> None:
         """Write a file of results to a stream; `NoSuchJobError` where there is none."""
         connection = self.provider.server.connection
-        with anyio.move_on_after(_FILE_S), connection.translated(unbounded=True):
-            async with connection.http.stream("GET", connection.base_url + path) as response:
+        url, extensions = connection.base_url + path, {UNBOUNDED: True}
+        with anyio.move_on_after(_FILE_S), connection.translated():
+            async with connection.http.stream("GET", url, extensions=extensions) as response:
                 if not response.is_success:
                     body = await response.aread()
                     raise self._refused(response.status_code, response.headers, body)

@@ -9,16 +9,17 @@ answer.
 from __future__ import annotations
 
 import contextlib
+import math
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import anyio
 import httpx2
 
 from claimscore import __version__
-from claimscore.errors import TransientError
-from claimscore.http_policy import no_answer, open_network, time_limits, translate_http_error
+from claimscore.errors import ClaimscoreError, ConfigError, TransientError
+from claimscore.http_policy import CONNECT_S, open_network, password_wanted, reason_of, scrubbed
 
 #: A larger answer is a broken one.
 MAX_BODY_BYTES = 64 * 2**20
@@ -26,8 +27,8 @@ MAX_BODY_BYTES = 64 * 2**20
 #: What a request keeps of an SDK's headers; all others are ours.
 _KEPT = frozenset({b"accept", b"content-length", b"content-type", b"transfer-encoding"})
 
-#: Whether an answer is written to disk as it comes, and so may be of any size.
-_unbounded: ContextVar[bool] = ContextVar("unbounded", default=False)
+#: The extension of a request whose answer may be of any size: it is written to disk as it comes.
+UNBOUNDED = "claimscore.unbounded"
 
 
 class Reply(NamedTuple):
@@ -60,19 +61,17 @@ class Connection:
         self.base_url = base_url
         self.timeout_s = timeout_s
         self._secrets = secrets
-        self._trusted = False
         sent = {
             "host": httpx2.URL(base_url).netloc.decode("ascii"),
             "user-agent": f"claimscore/{__version__}",
             **{name.lower(): value for name, value in (headers or {}).items()},
             "accept-encoding": "identity",
         }
-        network = transport or open_network(
-            httpx2.AsyncHTTPTransport, base_url, max_connections=max_connections
-        )
+        network = transport or open_network(base_url, max_connections)
+        connect_s = min(CONNECT_S, timeout_s / 2)
         self.http = httpx2.AsyncClient(
             transport=_Guard(network, base_url, sent),
-            timeout=time_limits(timeout_s),
+            timeout=httpx2.Timeout(timeout_s, connect=connect_s, pool=None),
             follow_redirects=False,
             trust_env=False,
         )
@@ -99,36 +98,65 @@ class Connection:
             lines = response.headers.raw
             headers = {name.lower().decode(): value.decode("latin-1") for name, value in lines}
             return Reply(response.status_code, headers, response.content)
-        raise no_answer(self.base_url, timeout_s)
+        raise self._no_answer(timeout_s)
 
     @contextlib.contextmanager
-    def translated(self, *, unbounded: bool = False) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
         """What breaks in a use of `http`, by an SDK or directly, as errors of ours.
 
-        `unbounded`: the answer is written to disk as it comes. Causes are cut off (`from None`):
-        they may quote headers or a key.
+        Causes are cut off (`from None`): they may quote headers or a key.
         """
-        token = _unbounded.set(unbounded)
         try:
             yield
-            self._trusted = True
         except Exception as exc:
-            error = translate_http_error(
-                exc,
-                self.base_url,
-                timeout_s=self.timeout_s,
-                trusted=self._trusted,
-                secrets=self._secrets,
-            )
+            error = self._error(exc)
             if error is None:
                 raise
             raise error from None
-        finally:
-            _unbounded.reset(token)
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
         await self.http.aclose()
+
+    def _error(self, exc: BaseException) -> ClaimscoreError | None:
+        """The error of ours that an exception is by its cause; None where it is none of HTTP.
+
+        An SDK's own classes do not tell whether anything was sent; their causes do.
+        """
+        cause: BaseException | None = exc
+        while cause is not None:
+            if isinstance(cause, ClaimscoreError):
+                return cause
+            if isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
+                return self._not_reached(cause)
+            if isinstance(cause, httpx2.TimeoutException):
+                return self._no_answer(self.timeout_s)
+            if isinstance(cause, httpx2.TransportError | ssl.SSLError | anyio.EndOfStream):
+                message = f"{self.base_url} hung up without an HTTP answer"
+                return TransientError(message, "dropped")
+            cause = cause.__cause__
+        return None
+
+    def _not_reached(self, exc: BaseException) -> ClaimscoreError:
+        """Nothing was sent. Waiting helps neither against a certificate that is not trusted nor
+        against a proxy that wants a password."""
+        if isinstance(exc, httpx2.ProxyError):  # whose words are not shown
+            if str(exc).startswith("407"):
+                return password_wanted(self.base_url)
+            why = f"the proxy answers {str(exc)[:3]}"
+        else:
+            is_late = isinstance(exc, httpx2.ConnectTimeout)
+            why = "it took too long" if is_late else scrubbed(reason_of(exc), *self._secrets)
+        if "CERTIFICATE_VERIFY_FAILED" in str(exc):
+            return ConfigError(
+                f"{self.base_url}: its certificate is not trusted ({why}); check the address, or "
+                "name the certificate of your own authority in SSL_CERT_FILE"
+            )
+        return TransientError(f"{self.base_url} cannot be reached: {why}", "connect")
+
+    def _no_answer(self, timeout_s: float) -> TransientError:
+        """The answer may come, and be billed, afterwards."""
+        return TransientError(f"{self.base_url}: no answer within {timeout_s:g} s", "timeout")
 
 
 class _Guard(httpx2.AsyncBaseTransport):
@@ -159,7 +187,8 @@ class _Guard(httpx2.AsyncBaseTransport):
         if not response.is_success:  # an SDK decodes it, and a charset may name a way to unpack
             response.headers["content-type"] = "application/json"
         if is_plain:
-            response.stream = _Body(response, self._base_url)
+            limit = math.inf if UNBOUNDED in request.extensions else MAX_BODY_BYTES
+            response.stream = _Body(response, self._base_url, limit)
             return response
         await response.aclose()
         if response.is_success:
@@ -174,13 +203,13 @@ class _Guard(httpx2.AsyncBaseTransport):
 class _Body(httpx2.AsyncByteStream):
     """A response's body; of a refusal that breaks off, what came."""
 
-    def __init__(self, response: httpx2.Response, base_url: str) -> None:
+    def __init__(self, response: httpx2.Response, base_url: str, limit: float) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         self._stream = response.stream
         self._network: Any = response.extensions.get("network_stream")
         self._is_answer = response.is_success
         self._base_url = base_url
-        self._left = float("inf") if _unbounded.get() else MAX_BODY_BYTES
+        self._left = limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:

@@ -196,6 +196,14 @@ async def test_an_answer_beyond_all_bounds_is_broken(status: int, monkeypatch: p
         assert caught.value.kind == "body"
 
 
+async def test_a_file_that_goes_to_disk_may_be_of_any_size(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection_module, "MAX_BODY_BYTES", 1000)
+    async with serving(always(answer(b"x" * 1001))) as server, connected(server) as direct:
+        http, extensions = direct.connection.http, {connection_module.UNBOUNDED: True}
+        async with http.stream("GET", server.url, extensions=extensions) as response:
+            assert len(await response.aread()) == 1001
+
+
 @pytest.mark.parametrize(
     "data",
     [
