@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio.from_thread import start_blocking_portal
 
-from claimscore.errors import OutageError, RejectedError, TransientError
+from claimscore.errors import RejectedError, TransientError
+from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
 from claimscore.pipeline.llm.providers.schema import encode_json
 from claimscore.pipeline.llm.providers.server import Server, decode_json
 from claimscore.retry import POLICY, retry_wait_s
@@ -61,10 +62,9 @@ class Session:
     ) -> None:
         self.server = server
         self._look = look
-        self._max_outage_s = max_outage_s
+        self._breaker = CircuitBreaker(max_outage_s)
         self._looking = anyio.Lock()
         self._is_doubted = True
-        self._since: float | None = None
         self._is_told = False
 
     async def ask(self, path: str, read: Callable[[Any], T], body: Any) -> T:
@@ -85,11 +85,14 @@ class Session:
             except TransientError as error:
                 self._is_doubted |= error.kind != "rate_limit"
                 if error.kind in ("connect", "rate_limit"):
-                    self._fail(error)
+                    self._breaker.refused(error)
                 else:
                     faults.append(error)
+                if self._breaker.failing_s > 1 and not self._is_told:
+                    self._is_told = True
+                    logger.warning("waiting for a model's server: %s", error)
                 raise
-            self._since = None
+            self._breaker.answered()
             return answer
 
         return await POLICY.copy(wait=self._wait_s)(attempt)
@@ -107,11 +110,8 @@ class Session:
                 raise ValueError("the answer is no JSON; is this its address?")
             return read(answer)
         except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as exc:
-            why = (
-                exc
-                if isinstance(exc, ValueError)
-                else f"this is no answer of such a server ({exc})"
-            )
+            is_said = isinstance(exc, ValueError)
+            why = exc if is_said else f"this is no answer of such a server ({exc})"
             raise TransientError(f"{where}: {why}", "body") from None
 
     async def get(self, path: str) -> Reply:
@@ -129,24 +129,9 @@ class Session:
                 except TransientError as exc:
                     raise TransientError(str(exc), "connect") from None
 
-    def _fail(self, error: TransientError) -> None:
-        """Nothing was answered; `OutageError` where that has lasted too long."""
-        now = anyio.current_time()
-        self._since = now if self._since is None else self._since
-        lasted_s = now - self._since
-        if lasted_s >= self._max_outage_s:
-            raise OutageError(
-                f"nothing was answered for {lasted_s:,.0f} s (--max-outage-s "
-                f"{self._max_outage_s:g}); the last word: {error}"
-            ) from None
-        if lasted_s > 1 and not self._is_told:
-            self._is_told = True
-            logger.warning("waiting for a model's server: %s", error)
-
     def _wait_s(self, state: RetryCallState) -> float:
         """The policy's wait, but never far beyond the end of the patience."""
-        lasted_s = 0.0 if self._since is None else anyio.current_time() - self._since
-        return min(retry_wait_s(state), max(self._max_outage_s - lasted_s, 0.0) + 0.1)
+        return min(retry_wait_s(state), self._breaker.check_patience() + 0.1)
 
 
 def in_session(
