@@ -46,76 +46,6 @@ _FINISH_REASONS = {
 }
 
 
-class AnthropicServer(Server):
-    """A server with Anthropic's Messages API; its address may be written with or without `/v1`."""
-
-    key_variable = "ANTHROPIC_API_KEY"
-    path = "/v1/messages"
-
-    def __init__(self, base_url: str, key: str | None, **options: Any) -> None:
-        super().__init__(base_url.rstrip("/").removesuffix("/v1"), key, **options)
-
-    def _vendor_headers(self) -> dict[str, str]:
-        return {"anthropic-version": API_VERSION, **super()._vendor_headers()}
-
-    @functools.cached_property
-    def sdk(self) -> anthropic.AsyncAnthropic:
-        import anthropic
-
-        return anthropic.AsyncAnthropic(
-            base_url=self.base_url,
-            api_key=self.key or "none",  # without one it would look for others on this machine
-            max_retries=0,
-            http_client=self.connection.http,
-            open_telemetry=False,
-        )
-
-    def _completion(self, body: object, request: Request, limits: RateLimits | None) -> Completion:
-        return message_completion(body, request, limits)
-
-
-class AnthropicProvider(ServerProvider):
-    """`anthropic:MODEL`, at Anthropic or at a gateway with its Messages API."""
-
-    family = "anthropic"
-    usage = "anthropic:MODEL", "Anthropic (ANTHROPIC_API_KEY; extra: anthropic)"
-    key_variable = AnthropicServer.key_variable
-    address_variable = "ANTHROPIC_BASE_URL"
-    default_base_url = "https://api.anthropic.com"
-    server_class = AnthropicServer
-    batches = "claimscore.pipeline.llm.providers.anthropic_batches:AnthropicBatches"
-    server: AnthropicServer
-
-    def __init__(self, model: str, **options: Any) -> None:
-        super().__init__(model, **options)
-        self._tokens: Counter[str] = Counter()
-
-    @classmethod
-    def from_config(cls, config: LLMConfig) -> Self:
-        """`ConfigError` where the SDK is not installed, too."""
-        if importlib.util.find_spec("anthropic") is None:
-            raise ConfigError(
-                f"--llm {config.model}: Anthropic's SDK is not installed; "
-                "pip install 'claimscore[anthropic]'"
-            )
-        return super().from_config(config)
-
-    def body(self, request: Request, dialect: Dialect) -> JSON:
-        return message_body(request, dialect)
-
-    def _answer(self, reply: Reply, request: Request) -> Completion:
-        """The answer with one limit of tokens: of how many are in questions and how many in answers
-        all answers so far tell."""
-        completion = self.server.completion(decode_json(reply.body), request)
-        prompt, answer, cached, *_ = completion.usage
-        counted = {"input": (prompt or 0) - (cached or 0), "output": answer or 0}
-        self._tokens.update(counted, total=(prompt or 0) + (answer or 0))
-        if total := self._tokens["total"]:
-            shares = self._tokens["input"] / total, self._tokens["output"] / total
-            completion.limits = rate_limits(reply.headers, shares=shares)
-        return completion
-
-
 # -- bodies; pure
 
 
@@ -211,3 +141,71 @@ def _usage(reported: Any) -> Usage:
         written,
         tier if isinstance(tier, str) else "",
     )
+
+
+# -- servers
+
+
+class AnthropicServer(Server):
+    """A server with Anthropic's Messages API; its address may be written with or without `/v1`."""
+
+    key_variable = "ANTHROPIC_API_KEY"
+    path = "/v1/messages"
+    read = staticmethod(message_completion)
+
+    def __init__(self, base_url: str, key: str | None, **options: Any) -> None:
+        super().__init__(base_url.rstrip("/").removesuffix("/v1"), key, **options)
+
+    def _vendor_headers(self) -> dict[str, str]:
+        return {"anthropic-version": API_VERSION, **super()._vendor_headers()}
+
+    @functools.cached_property
+    def sdk(self) -> anthropic.AsyncAnthropic:
+        import anthropic
+
+        return anthropic.AsyncAnthropic(
+            base_url=self.base_url,
+            api_key=self.key or "none",  # without one it would look for others on this machine
+            max_retries=0,
+            http_client=self.connection.http,
+            open_telemetry=False,
+        )
+
+
+class AnthropicProvider(ServerProvider):
+    """`anthropic:MODEL`, at Anthropic or at a gateway with its Messages API."""
+
+    family = "anthropic"
+    usage = "anthropic:MODEL", "Anthropic (ANTHROPIC_API_KEY; extra: anthropic)"
+    key_variable = AnthropicServer.key_variable
+    address_variable = "ANTHROPIC_BASE_URL"
+    default_base_url = "https://api.anthropic.com"
+    server_class = AnthropicServer
+    body = staticmethod(message_body)
+    batches = "claimscore.pipeline.llm.providers.anthropic_batches:AnthropicBatches"
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self._tokens: Counter[str] = Counter()
+
+    @classmethod
+    def from_config(cls, config: LLMConfig) -> Self:
+        """`ConfigError` where the SDK is not installed, too."""
+        if importlib.util.find_spec("anthropic") is None:
+            raise ConfigError(
+                f"--llm {config.model}: Anthropic's SDK is not installed; "
+                "pip install 'claimscore[anthropic]'"
+            )
+        return super().from_config(config)
+
+    def _answer(self, reply: Reply, request: Request) -> Completion:
+        """The answer with one limit of tokens: of how many are in questions and how many in answers
+        all answers so far tell."""
+        completion = self.server.completion(decode_json(reply.body), request)
+        prompt, answer, cached, *_ = completion.usage
+        counted = {"input": (prompt or 0) - (cached or 0), "output": answer or 0}
+        self._tokens.update(counted, total=(prompt or 0) + (answer or 0))
+        if total := self._tokens["total"]:
+            shares = self._tokens["input"] / total, self._tokens["output"] / total
+            completion.limits = rate_limits(reply.headers, shares=shares)
+        return completion

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from claimscore.errors import QuotaError, RateLimitError, RejectedError, TransientError
 from claimscore.http_headers import rate_limits
-from claimscore.pipeline.llm.providers.schema import Dialect, chat_body
+from claimscore.pipeline.llm.providers.schema import chat_body
 from claimscore.pipeline.llm.providers.server import (
     Server,
     ServerProvider,
@@ -21,7 +21,7 @@ from claimscore.pipeline.llm.providers.server import (
     decode_json,
     valid_text,
 )
-from claimscore.types import JSON, Completion, RateLimits, Request, TokenLogprob, Usage
+from claimscore.types import Completion, RateLimits, Request, TokenLogprob, Usage
 
 if TYPE_CHECKING:
     import openai
@@ -30,66 +30,6 @@ if TYPE_CHECKING:
 
 #: Finish reasons of a generation that the server broke off: OpenRouter; vLLM; DeepSeek.
 _BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}
-
-
-class OpenAIServer(Server):
-    """A server with OpenAI's chat completions."""
-
-    key_variable = "OPENAI_API_KEY"
-    path = "/chat/completions"
-
-    @functools.cached_property
-    def sdk(self) -> openai.AsyncOpenAI:
-        import openai
-
-        return openai.AsyncOpenAI(
-            base_url=self.base_url,
-            api_key=self.key or "none",
-            max_retries=0,
-            http_client=self.connection.http,
-        )
-
-    def _completion(self, body: object, request: Request, limits: RateLimits | None) -> Completion:
-        return completion_of(body, request, limits)
-
-
-class OpenAIProvider(ServerProvider):
-    """`openai:MODEL`, at OpenAI or at any server with its chat completions."""
-
-    family = "openai"
-    usage = "openai:MODEL", "any OpenAI-compatible server (--base-url, OPENAI_API_KEY)"
-    key_variable = OpenAIServer.key_variable
-    address_variable = "OPENAI_BASE_URL"
-    default_base_url = "https://api.openai.com/v1"
-    server_class: ClassVar[type[OpenAIServer]] = OpenAIServer
-    server: OpenAIServer
-    several_servers = has_logprobs = has_embeddings = True
-    batches: ClassVar[str | None] = "claimscore.pipeline.llm.providers.openai_batches:OpenAIBatches"
-
-    def body(self, request: Request, dialect: Dialect) -> JSON:
-        return chat_body(request, dialect)
-
-    def _answer(self, reply: Reply, request: Request) -> Completion:
-        """The answer; some servers send an error with status 200 before they have one.
-
-        OpenRouter does. Its code may be the status that was meant. Stops other than for money are
-        not believed: they are about a provider behind the server.
-        """
-        answer = decode_json(reply.body)
-        error = answer.get("error") if isinstance(answer, dict) else None
-        if not error or answer.get("choices"):
-            return self.server.completion(answer, request, rate_limits(reply.headers))
-        code = error.get("code") if isinstance(error, dict) else None
-        status = code if isinstance(code, int) and 400 <= code < 600 else 500
-        refusal = self.server.refusal(status, reply.headers, reply.body)
-        meant = self.server.error(refusal, self.model)
-        if isinstance(meant, RateLimitError | RejectedError | QuotaError):
-            raise meant
-        raise TransientError(
-            f"{self.base_url}: an error instead of an answer: {refusal.message}",
-            "body",
-            limits=refusal.limits,
-        )
 
 
 # -- answers; pure
@@ -194,3 +134,61 @@ def _usage(reported: object, service_tier: object) -> Usage:
         answer_tokens += reasoning  # Google and xAI count them apart
     tier = service_tier if isinstance(service_tier, str) else ""
     return Usage(prompt_tokens, answer_tokens, cached, reasoning or None, written, tier)
+
+
+# -- servers
+
+
+class OpenAIServer(Server):
+    """A server with OpenAI's chat completions."""
+
+    key_variable = "OPENAI_API_KEY"
+    path = "/chat/completions"
+    read = staticmethod(completion_of)
+
+    @functools.cached_property
+    def sdk(self) -> openai.AsyncOpenAI:
+        import openai
+
+        return openai.AsyncOpenAI(
+            base_url=self.base_url,
+            api_key=self.key or "none",
+            max_retries=0,
+            http_client=self.connection.http,
+        )
+
+
+class OpenAIProvider(ServerProvider):
+    """`openai:MODEL`, at OpenAI or at any server with its chat completions."""
+
+    family = "openai"
+    usage = "openai:MODEL", "any OpenAI-compatible server (--base-url, OPENAI_API_KEY)"
+    key_variable = OpenAIServer.key_variable
+    address_variable = "OPENAI_BASE_URL"
+    default_base_url = "https://api.openai.com/v1"
+    server_class: ClassVar[type[OpenAIServer]] = OpenAIServer
+    body = staticmethod(chat_body)
+    several_servers = has_logprobs = has_embeddings = True
+    batches: ClassVar[str | None] = "claimscore.pipeline.llm.providers.openai_batches:OpenAIBatches"
+
+    def _answer(self, reply: Reply, request: Request) -> Completion:
+        """The answer; some servers send an error with status 200 before they have one.
+
+        OpenRouter does. Its code may be the status that was meant. Stops other than for money are
+        not believed: they are about a provider behind the server.
+        """
+        answer = decode_json(reply.body)
+        error = answer.get("error") if isinstance(answer, dict) else None
+        if not error or answer.get("choices"):
+            return self.server.completion(answer, request, rate_limits(reply.headers))
+        code = error.get("code") if isinstance(error, dict) else None
+        status = code if isinstance(code, int) and 400 <= code < 600 else 500
+        refusal = self.server.refusal(status, reply.headers, reply.body)
+        meant = self.server.error(refusal, self.model)
+        if isinstance(meant, RateLimitError | RejectedError | QuotaError):
+            raise meant
+        raise TransientError(
+            f"{self.base_url}: an error instead of an answer: {refusal.message}",
+            "body",
+            limits=refusal.limits,
+        )

@@ -65,13 +65,13 @@ class Server:
         self.key_variable = name = key_variable or self.key_variable
         self.base_url = server_address(base_url, key_name=name)
         self.key = key_for(self.base_url, key, key_name=name, allow_http_key=allow_http_key)
-        self.own_headers = {name.lower(): value for name, value in (headers or {}).items()}
-        if self.own_headers and not allow_http_key:
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        if given and not allow_http_key:
             refuse_unencrypted(self.base_url, f"--header {next(iter(headers or {}))}")
-        values = (word for value in self.own_headers.values() for word in (value, *value.split()))
+        values = (word for value in given.values() for word in (value, *value.split()))
         secrets = (self.key, *(value for value in values if len(value) >= _LEAST_SECRET))
         self.secrets = tuple(filter(None, secrets))
-        self.headers = {**self._vendor_headers(), **self.own_headers}
+        self.headers = {**self._vendor_headers(), **given}
         self.may_be_known = not self.headers.keys().isdisjoint(_CREDENTIALS)
         self.timeout_s = timeout_s
         self._max_connections = max_connections
@@ -84,6 +84,11 @@ class Server:
     def path_to(self, model: str) -> str:
         """Where a request to a model goes, below the address."""
         return self.path
+
+    @staticmethod
+    def read(body: object, request: Request, limits: RateLimits | None) -> Completion:
+        """The answer to a request in a decoded body, as it is; else as `completion` raises."""
+        raise NotImplementedError
 
     @functools.cached_property
     def connection(self) -> Connection:
@@ -135,7 +140,7 @@ class Server:
 
         Raises `TransientError` where the body holds no answer.
         """
-        completion = self._completion(body, request, limits)
+        completion = self.read(body, request, limits)
         for secret in self.secrets:
             texts = {
                 name: getattr(completion, name).replace(secret, "[key]")
@@ -146,13 +151,9 @@ class Server:
                 completion = dataclasses.replace(completion, **texts, logprobs=None)
         return completion
 
-    def _completion(self, body: object, request: Request, limits: RateLimits | None) -> Completion:
-        """The answer in a decoded body, as it is."""
-        raise NotImplementedError
-
 
 class ServerProvider(Vendor):
-    """A model at one server. The key and `headers` are sent there and nowhere else.
+    """A model at one server; `options` are those of its `Server`.
 
     `params` go into every request, before those of its prompt.
     """
@@ -170,33 +171,21 @@ class ServerProvider(Vendor):
         *,
         base_url: str = "",
         key: str | None = None,
-        headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
         namespace: str | None = None,
-        timeout_s: float = 120.0,
-        allow_http_key: bool = False,
-        max_connections: int | None = None,
-        transport: httpx2.AsyncBaseTransport | None = None,
-        **of_vendor: Any,
+        **options: Any,
     ) -> None:
         self.model = model
         self.params = dict(params or {})
-        self.timeout_s = timeout_s
-        self.server = self.server_class(
-            base_url or self.default_base_url,
-            key,
-            headers=headers,
-            allow_http_key=allow_http_key,
-            timeout_s=timeout_s,
-            max_connections=max_connections,
-            transport=transport,
-            **of_vendor,
-        )
+        self.server = self.server_class(base_url or self.default_base_url, key, **options)
         self.base_url = self.server.base_url
         self.namespace = namespace or self.base_url
         self._dialects: dict[str, Dialect] = {}
-        asks_vendor = transport is None and self._is_vendors()
-        self._lacks_key = asks_vendor and not self.server.may_be_known
+
+    @staticmethod
+    def body(request: Request, dialect: Dialect) -> JSON:
+        """The body of a request in a dialect."""
+        raise NotImplementedError
 
     def _is_vendors(self) -> bool:
         """Whether the server is the vendor's own, which answers nothing without a key."""
@@ -228,7 +217,7 @@ class ServerProvider(Vendor):
 
     def check_key(self) -> None:
         """`AuthenticationError` where the vendor itself is asked and there is no key."""
-        if self._lacks_key:
+        if self._is_vendors() and not self.server.may_be_known:
             raise AuthenticationError(
                 f"{self.key_variable} is not set, and {self.base_url} answers no request without "
                 "a key; set it, or name another server with --base-url"
@@ -255,10 +244,6 @@ class ServerProvider(Vendor):
         raise AskAgain(
             f"{self.base_url}: {refusal.message}", limits=refusal.limits, status=refusal.status
         )
-
-    def body(self, request: Request, dialect: Dialect) -> JSON:
-        """The body of a request in a dialect."""
-        raise NotImplementedError
 
     def _answer(self, reply: Reply, request: Request) -> Completion:
         """What a reply with a status of success holds."""

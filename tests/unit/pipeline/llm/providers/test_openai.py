@@ -55,8 +55,8 @@ class Server:
             raise step
         return httpx2.Response(step.status_code, headers=step.headers, content=step.content)
 
-    def provider(self, **options: Any) -> OpenAIProvider:
-        return OpenAIProvider("m", transport=httpx2.MockTransport(self), **options)
+    def provider(self) -> OpenAIProvider:
+        return OpenAIProvider("m", key=KEY, transport=httpx2.MockTransport(self))
 
 
 def reply(content: object, finish_reason: str | None = "stop", **message: Any) -> httpx2.Response:
