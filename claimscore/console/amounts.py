@@ -49,7 +49,7 @@ def price_note(spent: Mapping[str, Any]) -> str:
     """The options that tell the cost where it is unknown or a bound; empty where it is known."""
     options = "--input-price and --output-price set the price"
     if spent["requests"] and spent["usd"] is None:
-        return f"cost unknown: {options}"
+        return options
     if spent["usd"] and (n := spent.get("answers_at_most")):
         return f"at most: of {n:,} answers the tokens or the exact price are not known; {options}"
     return ""

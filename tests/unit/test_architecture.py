@@ -134,7 +134,10 @@ HOMES: dict[str, tuple[str, ...]] = {
     "obstore": ("storage",),
     "boto3": ("storage",),
     "botocore": ("storage",),
-    "orjson": ("cache.entry", "pipeline.llm.providers.schema", "pipeline.llm.providers.server"),
+    "orjson": (
+        *("cache.entry", "pipeline.llm.providers.schema", "pipeline.llm.providers.server"),
+        "pipeline.llm.budget.ledger",
+    ),
     "tenacity": ("retry",),
     "nltk": ("text", "metrics.ds", "metrics.meteor"),
     "rouge_score": ("metrics.rouge",),

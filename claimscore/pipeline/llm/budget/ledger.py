@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from claimscore.atomic import os_errors, reason
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.file_lock import FileLock
@@ -189,7 +191,7 @@ def parse_ledger(lines: Iterable[bytes], name: str) -> tuple[Spent, int, int]:
         if not line.endswith(b"\n"):
             break
         try:
-            entry = json.loads(line)
+            entry = orjson.loads(line)
             if "reserve" in entry:
                 number, pico_usd = int(entry["reserve"]), entry["pico_usd"]
                 reserved[number] = None if pico_usd is None else _amount(pico_usd)
