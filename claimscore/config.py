@@ -12,7 +12,7 @@ import os
 import re
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -54,6 +54,17 @@ BATCH = "-batch"
 #: The verifier that is the language model of `--llm`.
 LLM_VERIFIER = "llm"
 
+#: Fields of `LLMConfig` that are of one server: another one has none of the run's.
+OF_A_SERVER = (
+    *("base_url", "key_variable", "params", "headers", "cache_namespace"),
+    *("rpm", "tpm", "max_concurrency"),
+)
+#: Fields that may be given by task, `{"verify": 600}`; under "" is what holds for the others.
+BY_TASK = (
+    *("model", "key_variable", "cache_namespace", "rpm", "tpm", "max_concurrency"),
+    *("input_price", "output_price"),
+)
+
 #: The options of `EncoderConfig` for commands that ask an NLI model only.
 NLI_OPTIONS = ("nli", "device", "dtype", "offline")
 
@@ -67,15 +78,29 @@ class LLMConfig:
     besides; `headers` are environment variables by the name of the header that has their value.
     Prices are dollars a million tokens, for models that the price table does not know;
     `max_failures` is a count ("50") or a share of the rows asked ("5%").
+
+    `by_task` has what a task asks in place of it: a model, also at a server of its own
+    (`{"verify": "openai:NAME@http://gpu:8000/v1"}`), or those of the fields `BY_TASK` that differ
+    (`{"verify": {"model": ..., "rpm": 600}}`). `of` puts them together. `key_variable` is the
+    environment variable with the key: None is the vendor's own, "" is none.
     """
 
     model: str = essential_option(
         DEFAULT_LLM,
         name="llm",
         short="l",
-        metavar="MODEL",
-        help="Language model: builtin (no key), openai:NAME, or openai-batch:NAME (half the "
-        "price, slower).",
+        metavar="[TASK=]MODEL",
+        by_task=True,
+        help="Language model, as openai:NAME (see models list); for one task TASK=MODEL or "
+        "TASK=MODEL@URL.",
+    )
+    by_task: Mapping[str, str | Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    key_variable: str | None = llm_option(
+        None,
+        name="key",
+        metavar="[TASK=]VARIABLE",
+        by_task=True,
+        help="Environment variable with the server's key.",
     )
     params: Mapping[str, Any] = llm_option(
         dict,
@@ -94,13 +119,17 @@ class LLMConfig:
         None,
         repeated=True,
         metavar="URL",
-        help="OpenAI-compatible server; default: OPENAI_BASE_URL. May be repeated.",
+        help="Server, in place of the vendor's. May be repeated.",
     )
     rpm: float | None = limit_option(
-        None, metavar="N", help="Most requests a minute to each server."
+        None, metavar="[TASK=]N", by_task=True, help="Most requests a minute to each server."
     )
-    tpm: float | None = limit_option(None, metavar="N", help="Most tokens a minute to each server.")
-    max_concurrency: int = limit_option(64, help="Most requests in flight to each server.")
+    tpm: float | None = limit_option(
+        None, metavar="[TASK=]N", by_task=True, help="Most tokens a minute to each server."
+    )
+    max_concurrency: int = limit_option(
+        64, metavar="[TASK=]N", by_task=True, help="Most in flight to each server."
+    )
     timeout_s: float = limit_option(120.0, kind="duration", help="Time to wait for an answer.")
     max_attempts: int = limit_option(8, hidden=True, help="Most attempts at one request.")
     max_samples: int = limit_option(
@@ -118,13 +147,15 @@ class LLMConfig:
     )
     input_price: float | None = llm_option(
         None,
-        metavar="USD",
+        metavar="[TASK=]USD",
+        by_task=True,
         hidden=True,
         help="Price of a million prompt tokens, where it is not known.",
     )
     output_price: float | None = llm_option(
         None,
-        metavar="USD",
+        metavar="[TASK=]USD",
+        by_task=True,
         hidden=True,
         help="Price of a million answer tokens, where it is not known.",
     )
@@ -133,7 +164,8 @@ class LLMConfig:
     )
     cache_namespace: str | None = llm_option(
         None,
-        metavar="NAME",
+        metavar="[TASK=]NAME",
+        by_task=True,
         hidden=True,
         help="Name for the server in the cache, in place of its address.",
     )
@@ -153,8 +185,60 @@ class LLMConfig:
         """The model's name at its server."""
         return self.model.partition(":")[2]
 
+    def of(self, task: str) -> LLMConfig:
+        """The settings of the model that a task asks: those of the run, or its own.
+
+        Another model of the same family is asked at the run's server, as the run's model is but
+        for its price. Another server has none of the fields `OF_A_SERVER`, so no key of the run's.
+        """
+        given = _given(self.by_task.get(task, {}))
+        asked = dataclasses.replace(self, by_task={})
+        model, url = _address(given.pop("model", self.model))
+        fields: dict[str, Any] = {}
+        if model != self.model:
+            fields = dict.fromkeys(("input_price", "output_price"))
+        if url or model.partition(":")[0].removesuffix(BATCH) != self.family:
+            plain = LLMConfig()
+            fields |= {name: getattr(plain, name) for name in OF_A_SERVER}
+            fields |= {"base_url": url, "key_variable": "" if url else None}
+        return dataclasses.replace(asked, model=model, **{**fields, **given})
+
+    def key(self, variable: str | None) -> str | None:
+        """The key for the server, which the environment has; `variable` is its vendor's own.
+
+        None where the server gets none; `ConfigError` where the one that is named is not set.
+        """
+        name = variable if self.key_variable is None else self.key_variable
+        key = environment(name or "")
+        if self.key_variable and key is None:
+            raise ConfigError(f"--key: the environment variable {_shown(name or '')} is not set")
+        return key
+
+    def key_name(self, variable: str | None) -> str | None:
+        """Where people look for the key; `variable` is its vendor's own."""
+        named = {None: variable, "": "--key TASK=VARIABLE"}
+        return named.get(self.key_variable, self.key_variable)
+
+    def _check_tasks(self) -> None:
+        """`ConfigError` for a task that there is not, and for what a task cannot have."""
+        _refuse_unknown_tasks(self.by_task)
+        for task, given in self.by_task.items():
+            unknown = _given(given).keys() - set(BY_TASK)
+            if unknown:
+                raise ConfigError(
+                    f"by_task: {task} can have {', '.join(BY_TASK)}, not {', '.join(unknown)}"
+                )
+            asked = self.of(task)
+            if asked.is_batch and "model" in _given(given):
+                raise ConfigError(f"--llm {task}={asked.model}: batch jobs are for a whole run")
+
     def __post_init__(self) -> None:
+        _gather_tasks(self)
         check_types(self)
+        if _address(self.model)[1]:
+            raise ConfigError("--llm: name the run's server with --base-url, not after @")
+        if self.key_variable and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
+            raise ConfigError("--key: write the name of an environment variable, not the key")
         object.__setattr__(self, "base_url", _one_or_several(self.base_url))
         for name, value in self.params.items():
             if problem := extra_problem(name, value):
@@ -176,6 +260,7 @@ class LLMConfig:
         if (self.input_price is None) != (self.output_price is None):
             raise ConfigError("--input-price and --output-price go together")
         self.failure_limit()
+        self._check_tasks()
 
     @property
     def base_urls(self) -> tuple[str, ...]:
@@ -361,11 +446,7 @@ class RunConfig:
         if isinstance(self.input, Path):
             object.__setattr__(self, "input", str(self.input))
         take_texts(self)
-        unknown = [name for name in (*self.tasks, *self.prompts) if name not in TASK_NAMES]
-        if unknown:
-            raise ConfigError(
-                f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
-            )
+        _refuse_unknown_tasks((*self.tasks, *self.prompts))
         object.__setattr__(self, "out", path_or_address(self.out))
         check_least(self, seed=0, chunk_records=0, window_tokens=100)
         if "verify" in self.tasks and self.encoders.verifier != LLM_VERIFIER:
@@ -386,6 +467,38 @@ class RunConfig:
         if isinstance(self.out, Path):
             return self.out
         raise ConfigError(f"{self.out}: this command works in a local folder only; name one")
+
+
+def _refuse_unknown_tasks(names: Iterable[str]) -> None:
+    if unknown := [name for name in names if name not in TASK_NAMES]:
+        raise ConfigError(
+            f"unknown task {', '.join(unknown)}; known tasks: {', '.join(TASK_NAMES)}"
+        )
+
+
+def _given(of_task: str | Mapping[str, Any]) -> dict[str, Any]:
+    """What a task has of its own, by field; a text is its model."""
+    return {"model": of_task} if isinstance(of_task, str) else dict(of_task)
+
+
+def _gather_tasks(llm: LLMConfig) -> None:
+    """Put the values of fields that were given by task into `by_task`."""
+    if not _fits(llm.by_task, get_type_hints(LLMConfig)["by_task"]):
+        raise ConfigError("by_task must be a dict of models, or of settings, by task")
+    by_task = {task: _given(given) for task, given in llm.by_task.items()}
+    for field in dataclasses.fields(llm):
+        value = getattr(llm, field.name)
+        if field.name in BY_TASK and isinstance(value, Mapping):
+            object.__setattr__(llm, field.name, value.get("", field.default))
+            for task in filter(None, value):
+                by_task.setdefault(task, {})[field.name] = value[task]
+    object.__setattr__(llm, "by_task", by_task)
+
+
+def _address(model: str) -> tuple[str, str | None]:
+    """A model, and the address that stands after its last `@` before a scheme."""
+    at = re.fullmatch(r"(.*)@([A-Za-z][A-Za-z0-9+.-]*://.*)", model, re.DOTALL)
+    return (at[1], at[2]) if at else (model, None)
 
 
 #: Fields of `RunConfig` that a run has once and for all: `score` takes them from its folder.
@@ -524,32 +637,35 @@ def _check_header(name: str, variable: str) -> None:
         )
 
 
+def _shown(variable: str) -> str:
+    """The name of an environment variable, unless it may be a secret in its place."""
+    return variable if variable == variable.upper() else "named after ="
+
+
 def header_values(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers with their values, which the environment has; `ConfigError` without one."""
     values = {}
     for name, variable in headers.items():
         value = os.environ.get(variable, "").strip()
         if not value:
-            shown = variable if variable == variable.upper() else "named after ="
-            raise ConfigError(f"--header {name}: the environment variable {shown} is not set")
+            raise ConfigError(
+                f"--header {name}: the environment variable {_shown(variable)} is not set"
+            )
         if not (value.isascii() and value.isprintable()):
             raise ConfigError(f"--header {name}: its value has characters that no header may have")
         values[name] = value
     return values
 
 
-API_KEY = "OPENAI_API_KEY"
-
-
-def api_key(variable: str = API_KEY) -> str | None:
-    """The key in an environment variable, or None where that is unset or empty."""
+def environment(variable: str) -> str | None:
+    """The value of an environment variable, or None where it is unset or empty."""
     return os.environ.get(variable) or None
 
 
 def api_base_url(variable: str = "OPENAI_BASE_URL") -> str | None:
     """The address in an environment variable, or None where that is unset or empty. It names one
     server."""
-    return _one_address(os.environ.get(variable) or "", variable) or None
+    return _one_address(environment(variable) or "", variable) or None
 
 
 def _one_or_several(given: str | Sequence[str] | None) -> str | tuple[str, ...] | None:

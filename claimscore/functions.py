@@ -308,12 +308,13 @@ def _ask(task: str, records: pl.DataFrame, config: RunConfig) -> TaskResult:
     """What a language model answers about the records, as rows and failures of the task."""
     plan = make_plan(config, records.columns, (), asked=(task,))
     (planned,) = (one for one in plan.tasks if one.task.name == task)
-    provider = load_provider(config.llm)
+    llm = config.llm.of(task)
+    provider = load_provider(llm)
 
     async def ask() -> TaskResult:
         async with open_engine(
-            config.llm,
-            provider,
+            llm,
+            {task: provider},
             config.cache_dir,
             models=plan.other_models,
             retry_failed=config.retry_failed,

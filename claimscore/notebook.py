@@ -272,13 +272,12 @@ def _name(config: RunConfig) -> str:
         dataset = read_records(config, required_columns(metrics), Path(spool), None)
     plan = make_plan(config, list(dataset.columns), metrics)
     records = {"digest": dataset.digest, "count": dataset.n_records}
-    settings = result_settings(config, plan, None, records)
+    settings = result_settings(config, plan, {}, records)
     settings |= {"claimscore": __version__, "columns": list(dataset.columns)}
-    if plan.needs_llm:
-        urls = config.llm.base_urls or (api_base_url(),)
-        settings["llm"] = [config.llm.model, *map(str, urls), config.llm.cache_namespace]
-        prompts = [planned.prompt for planned in plan.tasks]
-        settings["prompts"] = [prompt and prompt.digest for prompt in prompts]
+    for task, prompt in plan.asked.items():
+        llm = config.llm.of(task)
+        urls = llm.base_urls or (api_base_url(),)
+        settings[task] = [llm.model, *map(str, urls), llm.cache_namespace, prompt.digest]
     settings["metrics"] = [[metric.name, metric.version, metric.facts] for metric in metrics]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     names = "-".join(metric.name.partition(":")[0] for metric in plan.metrics)

@@ -19,7 +19,8 @@ class Option:
 
     `kind` says how a text becomes the value where the field's type leaves that open (a folder, a
     duration); `choices` are the only values that it may have. A tuple is a comma-separated list, or
-    the values of an option that is `repeated`. A `hidden` option is in `--help-all` only.
+    the values of an option that is `repeated`; one `by_task` may have a value for each task, as
+    `verify=600`. A `hidden` option is in `--help-all` only.
     """
 
     help: str
@@ -32,6 +33,7 @@ class Option:
     repeated: bool = False
     hidden: bool = False
     positional: bool = False
+    by_task: bool = False
 
 
 def option(

@@ -178,6 +178,36 @@ def _json_pairs(
     return {key: _json_value(key, text) for key, text in _pairs(ctx, param, values).items()}
 
 
+class _ByTask:
+    """`VALUE` or `TASK=VALUE` of an option that may be repeated, as a dict by task; "" is that of
+    the tasks without one. What is typed goes before what a file has, task by task."""
+
+    def __init__(self, kind: click.ParamType[Any]) -> None:
+        self.kind = kind
+
+    def __call__(
+        self, ctx: click.Context, param: click.Parameter, values: Sequence[str]
+    ) -> dict[str, Any]:
+        of_file = (ctx.default_map or {}).get(str(param.name)) or ()
+        return {**self._read(ctx, param, of_file), **self._read(ctx, param, values)}
+
+    def _read(
+        self, ctx: click.Context, param: click.Parameter, values: Sequence[str]
+    ) -> dict[str, Any]:
+        pairs: dict[str, Any] = {}
+        for value in values:
+            task, equals, text = value.partition("=")
+            if not equals or ":" in task:  # a model's name may have an equals sign
+                task, text = "", value
+            elif not (task and text):
+                raise click.BadParameter(f"{value!r} is not {param.metavar}")
+            if pairs.get(task, text) != text:
+                which = f"{task}=" if task else ""
+                raise click.BadParameter(f"given twice: {which}{pairs[task]} and {which}{text}")
+            pairs[task] = text
+        return {task: self.kind.convert(text, param, ctx) for task, text in pairs.items()}
+
+
 def _json_value(key: str, text: str) -> Any:
     try:
         return json.loads(text)
@@ -216,6 +246,8 @@ class PanelOption(click.Option):
         if self.is_flag:
             return "yes" if self.secondary_opts and self.default is True else ""
         given = self.default if isinstance(self.default, str | int | float) else ""
+        if isinstance(self.default, tuple):
+            (given,) = self.default
         return f"{given:g}" if isinstance(given, float) else str(given)
 
 
@@ -291,7 +323,7 @@ def _parameter(
             shell_complete=complete_file,
         )
     is_mapping = get_origin(_bare(hint)) is Mapping
-    repeated = option.repeated or is_mapping
+    repeated = option.repeated or is_mapping or option.by_task
     default = defaults.get(field.name, field.default)
     required = default is field.default_factory is dataclasses.MISSING
     name = (option.name or field.name).replace("_", "-")
@@ -304,6 +336,9 @@ def _parameter(
         details = {"type": kind, "metavar": option.metavar or metavar, "multiple": repeated}
     if is_mapping:
         details["callback"] = _json_pairs if option.kind == "json" else _pairs
+    if option.by_task:
+        details |= {"callback": _ByTask(kind), "type": click.STRING}
+        details |= {} if default is None else {"default": (str(default),)}
     if not repeated and default is not dataclasses.MISSING:
         if isinstance(default, tuple):
             default = ",".join(default)
@@ -389,6 +424,10 @@ def _config_value(value: Any, option: click.Option, where: str) -> Any:
     """A setting as its option takes it; `ConfigError` for another type."""
     if option.callback is _pairs and isinstance(value, dict):
         value = [f"{key}={text}" for key, text in value.items()]
+    if isinstance(option.callback, _ByTask):
+        items = value if isinstance(value, dict | list) else [value]
+        pairs = items.items() if isinstance(items, dict) else (("", item) for item in items)
+        return [f"{task}={item}" if task else str(item) for task, item in pairs]
     if option.callback is _json_pairs and isinstance(value, dict):
         value = [f"{key}={json.dumps(item, default=str)}" for key, item in value.items()]
     if option.multiple or isinstance(option.type, Names):
@@ -468,7 +507,7 @@ def typed_command() -> str:
     for place in range(len(arguments)):
         if place and arguments[place - 1] == "--base-url":
             arguments[place] = "..."
-        arguments[place] = re.sub(r"(base[-_]url=).*", r"\1...", arguments[place])
+        arguments[place] = re.sub(r"(base[-_]url=|@\w+://).*", r"\1...", arguments[place])
     return shlex.join(["claimscore", *arguments])
 
 

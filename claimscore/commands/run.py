@@ -58,14 +58,15 @@ def run(config: RunConfig, as_csv: bool, quiet: bool, as_json: bool) -> int:
     from claimscore.pipeline.run import run as run_pipeline
 
     silent = quiet or as_json
-    unread = provider_class(config.llm.family).tasks is not None and bool(config.prompts)
+    asked = [config.llm.of(task) for task in config.prompts]
+    unread = [llm.model for llm in asked if provider_class(llm.family).tasks is not None]
     with progress_display(silent) as show:
         result = run_pipeline(
             config,
             stdin=sys.stdin.buffer,
             on_estimate=None
             if silent
-            else partial(print_preflight, config.llm.model, reads_no_prompt=unread),
+            else partial(print_preflight, reads_no_prompt="".join(unread[:1])),
             on_progress=show,
         )
     return _finish(result, config, as_csv, as_json)
@@ -112,7 +113,7 @@ def score(
     with progress_display(silent) as show:
         result = score_pipeline(
             dataclasses.replace(config, out=directory),
-            on_estimate=None if silent else partial(print_preflight, config.llm.model),
+            on_estimate=None if silent else print_preflight,
             on_progress=show,
         )
     return _finish(result, config, as_csv, as_json)

@@ -23,23 +23,20 @@ def _tell(lines: Iterable[str]) -> None:
     print("\n".join(f"claimscore: {line}" for line in lines), file=sys.stderr, flush=True)
 
 
-def print_preflight(
-    llm: str, plan: Plan, estimate: Estimate, *, reads_no_prompt: bool = False
-) -> None:
-    """What `llm` will be asked, and what it costs: two lines. Prompts and assumptions are logged.
+def print_preflight(plan: Plan, estimate: Estimate, *, reads_no_prompt: str = "") -> None:
+    """What each model will be asked, a line each, and what it costs. Prompts and assumptions are
+    logged.
 
-    `reads_no_prompt`: a prompt was chosen for rules, which do not look at it.
+    `reads_no_prompt` is a model of rules, for which a prompt was chosen that it does not look at.
     """
     figures = estimate.to_json()
-    prompts = {
-        planned.task.name: planned.prompt for planned in plan.tasks if planned.prompt is not None
-    }
+    prompts = plan.asked
     versions = {name: prompt.version for name, prompt in prompts.items()}
-    lines = [*preflight_lines(llm, versions, figures)]
+    lines = [*preflight_lines(versions, figures)]
     if reads_no_prompt:
         lines.append(
-            f"{llm} answers by rules and reads no prompt: another prompt changes the signature, "
-            "not the answers"
+            f"{reads_no_prompt} answers by rules and reads no prompt: another prompt changes the "
+            "signature, not the answers"
         )
     _tell(lines)
     for name, prompt in prompts.items():
@@ -48,9 +45,7 @@ def print_preflight(
         logger.info("assumed: %s", note)
 
 
-def preflight_lines(
-    llm: str, versions: Mapping[str, str], figures: Mapping[str, Any]
-) -> Iterator[str]:
+def preflight_lines(versions: Mapping[str, str], figures: Mapping[str, Any]) -> Iterator[str]:
     """The lines of `print_preflight`, of an estimate as JSON; `versions` of prompts by task."""
     notes = figures["assumptions"]
     sampled = {
@@ -58,17 +53,18 @@ def preflight_lines(
         for task in figures["tasks"]
         if any(note.startswith(f"{task['task']}: counted on") for note in notes)
     }
-    parts = [
-        f"{name} {versions[name]}, {_new_requests(task, 'about ' * (name in sampled))}"
+    parts = {
+        name: f"{name} {versions[name]}, {_new_requests(task, 'about ' * (name in sampled))}"
         for task in figures["tasks"]
         for name in [task["task"]]
-    ]
-    yield f"asks {llm}: {'; '.join(parts)}"
+    }
+    for model in figures["models"]:
+        yield f"asks {model['llm']}: {'; '.join(parts[name] for name in model['tasks'])}"
     total = figures["total"]
     if not (total["requests"] or sampled):
         yield "cost: nothing, no request will be sent"
     else:
-        yield _cost_line(total, figures["price"])
+        yield _cost_line(total, figures["models"])
 
 
 def _new_requests(task: Mapping[str, Any], about: str) -> str:
@@ -89,17 +85,25 @@ def print_estimate(figures: Mapping[str, Any]) -> None:
     header = ("task", "questions", "answered", "requests", "prompt tokens", "answer tokens", "cost")
     parts = [*figures["tasks"], {"task": "total", **figures["total"]}]
     print_rows(header, [_estimate_row(part) for part in parts])
+    if len(figures["models"]) > 1:
+        print()
+        print_rows(("model", *header[1:]), [_estimate_row(part) for part in _by_model(figures)])
     total = figures["total"]
     if total["given_up"]:
         print_text(f"{total['given_up']:,} given up; --retry-failed would ask them again")
     if total["requests"]:
-        print_text(_cost_line(total, figures["price"]))
+        print_text(_cost_line(total, figures["models"]))
     else:
         print_text("nothing is missing: a run would send no request")
     if figures["hours"]:
         print_text(f"hours: about {duration(figures['hours'] * 3600)} at the server's limits")
     for assumption in figures["assumptions"]:
         print_text(f"assumed: {assumption}")
+
+
+def _by_model(figures: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for model in figures["models"]:
+        yield {**model, "task": f"{model['llm']} ({', '.join(model['tasks'])})"}
 
 
 def _print_passes(passes: Sequence[Mapping[str, Any]]) -> None:
@@ -123,14 +127,19 @@ def _estimate_row(part: Mapping[str, Any]) -> list[str]:
     return [part["task"], *(f"{part[name]:,}" for name in counts), cost]
 
 
-def _cost_line(total: Mapping[str, Any], price: Mapping[str, Any] | None) -> str:
-    if price is None:
-        return f"cost: {_UNKNOWN_COST}"
+def _cost_line(total: Mapping[str, Any], models: Sequence[Mapping[str, Any]]) -> str:
+    several = len(models) > 1
+    if total["usd"] is None:
+        unknown = [model["llm"] for model in models if model["usd"] is None]
+        return f"cost: {_UNKNOWN_COST}" + f", of {', '.join(unknown)}" * several
+    prices = {model["llm"]: model["price"] for model in models if model["price"] is not None}
     if not total["usd_at_most"]:
-        return f"cost: nothing ({price['source']})"
+        return f"cost: nothing ({', '.join({price['source']: 0 for price in prices.values()})})"
     low, high = (dollars(usd) for usd in total["usd_range"])
-    return (
-        f"cost: about {dollars(total['usd'])}, between {low} and {high} "
-        f"(${price['input_per_mtok']:g} and ${price['output_per_mtok']:g} a million tokens, "
-        f"{price['source']})"
-    )
+    named = [
+        f"{llm}: " * several
+        + f"${price['input_per_mtok']:g} and ${price['output_per_mtok']:g} a million tokens, "
+        + price["source"]
+        for llm, price in prices.items()
+    ]
+    return f"cost: about {dollars(total['usd'])}, between {low} and {high} ({'; '.join(named)})"

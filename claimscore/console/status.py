@@ -62,6 +62,8 @@ def _run(state: Mapping[str, Any]) -> Facts:
             "left",
             f"{left['all']:,}: the language model is asked about {asked}, models judge {judged}",
         )
+    if state["llm"]:
+        yield "asks", state["llm"]
     yield "rows", ", ".join(f"{n:,} {name}" for name, n in sorted(state["rows"].items()))
 
 

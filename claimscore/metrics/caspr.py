@@ -232,7 +232,7 @@ def _make(name: str, options: CasprOptions) -> Metric:
         version="v1",
         requires=_REQUIRES,
         score=functools.partial(_score, options),
-        signature_keys=("decompose", "llm", "units", "granularity", "nli", "dtype", "claimscore"),
+        signature_keys=("decompose", "units", "granularity", "nli", "dtype", "claimscore"),
         higher_is="more contrastive",
         range=(0.0, 100.0),
         description="How far the claims of two summaries contradict, or do not repeat, each other",

@@ -232,7 +232,7 @@ def _make(name: str, options: FactSimOptions) -> Metric:
         version="v1",
         requires=_REQUIRES,
         score=functools.partial(_score, options),
-        signature_keys=("facts", "llm", "embedder", "dtype", "claimscore"),
+        signature_keys=("facts", "embedder", "dtype", "claimscore"),
         higher_is="more facts in common",
         range=(0.0, 1.0),
         description="How far the facts of the sources and of the summary cover each other",

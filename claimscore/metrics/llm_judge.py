@@ -81,7 +81,7 @@ def _make(name: str, options: JudgeOptions) -> Metric:
         version="v1",
         requires=_REQUIRES,
         score=score,
-        signature_keys=("judge", "llm", "claimscore"),
+        signature_keys=("judge", "claimscore"),
         higher_is="better",
         range=(float(SCALE[0]), float(SCALE[-1])),
         description=f"A language model's grade of the summary, 1 to 5: {described}",

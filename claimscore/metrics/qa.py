@@ -127,7 +127,7 @@ def _make(name: str, options: QaOptions) -> Metric:
         version="v1",
         requires=requires,
         score=score,
-        signature_keys=("questions", "answers", "llm", "claimscore"),
+        signature_keys=("questions", "answers", "claimscore"),
         higher_is="more answers in common",
         range=(0.0, 1.0),
         description=f"Agreement of summary and source on the answers to questions: {options.value}",

@@ -262,7 +262,7 @@ def _family(
             requires=requires,
             score=score,
             signature_keys=(
-                *("decompose", "llm", "units", "granularity", "verifier", "dtype"),
+                *("decompose", "units", "granularity", "verifier", "dtype"),
                 *(("threshold",) if own else ()),
                 "claimscore",
             ),

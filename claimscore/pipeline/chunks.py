@@ -30,7 +30,8 @@ def with_chunk_size(
     if config.chunk_records:
         return config
     size = CHUNK_RECORDS
-    if not is_local(config.llm.family):
+    llm = config.llm
+    if not all(is_local(llm.of(task).family) for task in ("", *llm.by_task)):
         size = min(size, max(1, -(-n_records // LEAST_CHUNKS)))
     return dataclasses.replace(config, chunk_records=stored.get("chunk_records", size))
 

@@ -27,7 +27,7 @@ from claimscore.pipeline.llm.providers.base import (
     Provider,
     check_logprobs,
     is_local,
-    load_provider,
+    load_providers,
     provider_class,
 )
 from claimscore.pipeline.passes import PASSES, ModelPass
@@ -85,14 +85,14 @@ class Plan:
     passes: tuple[PlannedPass, ...]
 
     @property
-    def needs_llm(self) -> bool:
-        return any(planned.prompt is not None for planned in self.tasks)
+    def asked(self) -> dict[str, Prompt]:
+        """The prompts of the tasks that ask a language model."""
+        return {p.task.name: p.prompt for p in self.tasks if p.prompt is not None}
 
     @property
-    def other_models(self) -> tuple[str, ...]:
-        """Language models that prompts name in the place of the run's, each once."""
-        prompts = (planned.prompt for planned in self.tasks if planned.prompt is not None)
-        return tuple(dict.fromkeys(model for prompt in prompts for model in other_models(prompt)))
+    def other_models(self) -> tuple[tuple[str, str], ...]:
+        """Tasks with the language models that their prompts name in the place of theirs."""
+        return tuple((task, m) for task, prompt in self.asked.items() for m in other_models(prompt))
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ def make_plan(
         [
             *(metric.check for metric in metrics),
             *(functools.partial(add, name) for name in names),
-            lambda: _refuse_tasks(config, metrics, tasks),
+            lambda: _refuse_tasks(config.llm, metrics, [p.task.name for p in tasks if p.prompt]),
         ]
     )
     return Plan(tuple(metrics), tuple(tasks), passes)
@@ -221,14 +221,14 @@ def plan_run(
     columns: Sequence[str],
     has_model: Container[str] = (),
     lacking: ConfigError | None = None,
-) -> tuple[Plan, Provider | None]:
-    """The plan of a run of these metrics, and the provider that it asks, if it asks one.
+) -> tuple[Plan, dict[str, Provider]]:
+    """The plan of a run of these metrics, and the providers of the tasks that ask one.
 
     `Obstacles` with all that keeps the run from beginning, before it makes anything: columns
     (`lacking`), packages, models that no option names, a key. `has_model` are the roles whose work
     may be done already.
     """
-    planned: list[tuple[Plan, Provider | None]] = []
+    planned: list[tuple[Plan, dict[str, Provider]]] = []
 
     def columns_there() -> None:
         if lacking is not None:
@@ -236,7 +236,7 @@ def plan_run(
 
     def plan() -> None:
         made = make_plan(config, columns, metrics)
-        planned.append((made, load_provider(config.llm) if made.needs_llm else None))
+        planned.append((made, load_providers(config.llm, made.asked)))
 
     roles = dict.fromkeys(
         config.encoders.role_of(PASSES[need.kind].role)
@@ -255,7 +255,7 @@ def plan_run(
             ),
         ]
     )
-    refuse_unused_prompts(config, planned[0][0])
+    refuse_unused(config, planned[0][0])
     return planned[0]
 
 
@@ -283,15 +283,16 @@ def needs_of(metric: Metric) -> list[str]:
     return list(dict.fromkeys(needs))
 
 
-def refuse_unused_prompts(config: RunConfig, plan: Plan) -> None:
-    """`ConfigError` where a prompt was chosen for a task that the run never asks."""
-    used = [planned.task.name for planned in plan.tasks if planned.prompt is not None]
-    unused = [name for name in config.prompts if name not in used]
-    if unused:
-        raise ConfigError(
-            f"--prompt {unused[0]}={config.prompts[unused[0]]}: this run has no task {unused[0]}; "
-            f"its tasks, by --metrics, --tasks and --units: {', '.join(used) or 'none'}"
-        )
+def refuse_unused(config: RunConfig, plan: Plan) -> None:
+    """`ConfigError` where a prompt or a model was chosen for a task that the run never asks."""
+    chosen = [(task, f"--prompt {task}={prompt}") for task, prompt in config.prompts.items()]
+    chosen += [(task, f"--llm {task}={config.llm.of(task).model}") for task in config.llm.by_task]
+    for task, option in chosen:
+        if task not in plan.asked:
+            raise ConfigError(
+                f"{option}: this run has no task {task}; its tasks, by --metrics, --tasks and "
+                f"--units: {', '.join(plan.asked) or 'none'}"
+            )
 
 
 def _refuse_unknown_needs(metric: Metric) -> None:
@@ -311,19 +312,20 @@ def _refuse_unknown_needs(metric: Metric) -> None:
             )
 
 
-def _refuse_tasks(
-    config: RunConfig, metrics: Sequence[Metric], tasks: Sequence[PlannedTask]
-) -> None:
-    """`ConfigError` where the language model would be asked for tasks that it cannot do."""
-    vendor = provider_class(config.llm.family)
-    names = [planned.task.name for planned in tasks if planned.prompt is not None]
-    beyond = [name for name in names if name not in (vendor.tasks or names)]
-    asking = [m.name for m in metrics if any(need.task in beyond for need in m.requires.tasks)]
-    try:
-        vendor.check_tasks(names)
-    except ConfigError as exc:
-        where = f"{', '.join(asking) or '--tasks'}: " if beyond else ""
-        raise ConfigError(f"{where}{exc}") from None
+def _refuse_tasks(llm: LLMConfig, metrics: Sequence[Metric], names: Sequence[str]) -> None:
+    """`ConfigError` where a language model would be asked for tasks that it cannot do."""
+    by_family: dict[str, list[str]] = {}
+    for name in names:
+        by_family.setdefault(llm.of(name).family, []).append(name)
+    for family, tasks in by_family.items():
+        vendor = provider_class(family)
+        beyond = [name for name in tasks if name not in (vendor.tasks or tasks)]
+        asking = [m.name for m in metrics if any(need.task in beyond for need in m.requires.tasks)]
+        try:
+            vendor.check_tasks(tasks)
+        except ConfigError as exc:
+            where = f"{', '.join(asking) or '--tasks'}: " if beyond else ""
+            raise ConfigError(f"{where}{exc}") from None
 
 
 def _prompt_or_none(config: RunConfig, name: str) -> Prompt | None:
@@ -337,7 +339,7 @@ def task_prompt(config: RunConfig, name: str) -> Prompt:
     chosen = config.prompts.get(name, DEFAULT_VERSION)
     prompt = load_prompt(name, chosen, config.prompts_dir)
     check_prompt(TASKS[name], prompt, f"--prompt {name}={chosen}")
-    check_model(prompt, config.llm, f"--prompt {name}={chosen}")
+    check_model(prompt, config.llm.of(name), f"--prompt {name}={chosen}")
     return prompt
 
 

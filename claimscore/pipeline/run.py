@@ -23,7 +23,7 @@ from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate import Estimate, estimate_left
-from claimscore.pipeline.llm.providers.base import Provider, is_local, load_provider
+from claimscore.pipeline.llm.providers.base import Provider, is_local, load_providers
 from claimscore.pipeline.llm.session import why_not_asked
 from claimscore.pipeline.model_stage import ModelPool, local_models
 from claimscore.pipeline.paces import remember_paces
@@ -144,16 +144,16 @@ def _go_on(
         _refuse_another_input(directory, input_name(config.input))
         plan_run(config, metrics, exc.names, has_model, exc)
         raise
-    plan, provider = plan_run(config, metrics, list(dataset.columns), has_model)
+    plan, providers = plan_run(config, metrics, list(dataset.columns), has_model)
     records: JSON = {"digest": dataset.digest, "count": dataset.n_records}
     records |= {"strip_html": True} if config.strip_html else {}
     _refuse_other_records(directory, records)
     config = with_chunk_size(config, dataset.n_records, directory.settings)
-    work = _Work.begin(config, directory, plan, provider, records, reporter)
+    work = _Work.begin(config, directory, plan, providers, records, reporter)
     directory.write_plan(stored_plan(plan, input_name(config.input)))
     copy_records(dataset, config, required, directory)
     todo = work.todo()
-    if todo and work.provider is not None and not is_local(work.provider.family):
+    if todo and not all(is_local(provider.family) for provider in providers.values()):
         for check in work.text_checks:  # before they are paid for
             reporter.notice(f"texts {check['text']}")
     work.estimate(todo, on_estimate)
@@ -192,8 +192,8 @@ def score(
         config, loaded = _with_earlier_metrics(config, known, directory)
         plan, missing = _plan_of_the_missing(config, loaded, directory)
         _check_columns(directory, required_columns(plan.metrics))
-        provider = load_provider(config.llm) if plan.needs_llm else None
-        work = _Work.begin(config, directory, plan, provider, records, reporter, missing)
+        providers = load_providers(config.llm, plan.asked)
+        work = _Work.begin(config, directory, plan, providers, records, reporter, missing)
         with damage_as_error(directory.name):
             directory.write_plan(stored_plan(plan, config.input, stored))
         todo = work.todo()
@@ -302,7 +302,7 @@ class _Work:
     config: RunConfig
     directory: RunDirectory
     plan: Plan
-    provider: Provider | None
+    providers: Mapping[str, Provider]
     n_records: int
     reporter: ProgressReporter[Progress]
 
@@ -312,7 +312,7 @@ class _Work:
         config: RunConfig,
         directory: RunDirectory,
         plan: Plan,
-        provider: Provider | None,
+        providers: Mapping[str, Provider],
         records: Mapping[str, Any],
         reporter: ProgressReporter[Progress],
         missing: Plan | None = None,
@@ -322,9 +322,9 @@ class _Work:
         if missing is None:
             directory.forget_settings(unused_settings(directory))
         config = with_dtype(config, missing or plan, directory.settings)
-        settings = result_settings(config, missing or plan, provider, records)
+        settings = result_settings(config, missing or plan, providers, records)
         directory.check_settings(settings, CALLED)
-        return cls(config, directory, plan, provider, records["count"], reporter)
+        return cls(config, directory, plan, providers, records["count"], reporter)
 
     @functools.cached_property
     def text_checks(self) -> list[JSON]:
@@ -344,14 +344,16 @@ class _Work:
 
         Without a listener it is counted only where a key or a price is missing.
         """
-        provider = self.provider
-        if provider is None or not todo:
+        providers = self.providers
+        if not (providers and todo):
             return
-        obstacle = why_not_asked(self.config.llm, provider, self.plan.other_models)
+        obstacle = why_not_asked(self.config.llm, providers, self.plan.other_models)
         if on_estimate is None and obstacle is None:
             return
         self.reporter.phase("counting", self.directory)
-        left = estimate_left(self.config, self.plan, provider, self.directory, self.n_records, todo)
+        left = estimate_left(
+            self.config, self.plan, providers, self.directory, self.n_records, todo
+        )
         if obstacle is not None and left.requests:
             raise obstacle
         if on_estimate is not None:
@@ -425,7 +427,7 @@ class _Work:
                 self.config,
                 self.directory,
                 self.plan,
-                self.provider,
+                self.providers,
                 todo,
                 models,
                 self.reporter,

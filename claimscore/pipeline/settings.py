@@ -34,10 +34,10 @@ CALLED = {
     "additive.support.window_tokens": "--window-tokens",
     "additive.texts.granularity": "--granularity",
     "additive.texts.units": "--units",
-    "additive.llm.provider": "--llm",
-    "additive.llm.model": "--llm",
-    "additive.llm.namespace": "--base-url",
-    "additive.llm.params": "--llm-param",
+    **{f"additive.llm.{task}.provider": f"--llm of {task}" for task in TASK_NAMES},
+    **{f"additive.llm.{task}.model": f"--llm of {task}" for task in TASK_NAMES},
+    **{f"additive.llm.{task}.namespace": f"server (--base-url) of {task}" for task in TASK_NAMES},
+    **{f"additive.llm.{task}.params": f"--llm-param of {task}" for task in TASK_NAMES},
     **{f"additive.{role}.name": f"--{role.replace('_', '-')}" for role in ROLES},
     **{f"additive.{role}.dtype": "--dtype" for role in ROLES},
     **{f"additive.{role}.model": f"model of --{role.replace('_', '-')}" for role in ROLES},
@@ -52,9 +52,13 @@ CALLED = {
 
 
 def result_settings(
-    config: RunConfig, plan: Plan, provider: Provider | None, records: Mapping[str, object]
+    config: RunConfig,
+    plan: Plan,
+    providers: Mapping[str, Provider],
+    records: Mapping[str, object],
 ) -> JSON:
-    """Everything that determines a score, as far as this plan needs it.
+    """Everything that determines a score, as far as this plan needs it. `llm` has what answers
+    each task.
 
     What stands under `additive` may be joined by more (another metric, the model that it
     needs) and is compared where both runs name it.
@@ -65,23 +69,16 @@ def result_settings(
     }
     if plan.tasks:
         additive["texts"] = {"granularity": config.granularity, "units": config.units}
-    if provider is not None:
-        additive["llm"] = {
-            "provider": provider.family,
-            "namespace": provider.namespace,
-            "model": provider.model,
-            **({} if is_local(provider.family) else {"params": "{}"}),  # a server's, so any differ
-            **params_settings(provider),
-        }
+    if providers:
+        additive["llm"] = {task: _asked_settings(provider) for task, provider in providers.items()}
         additive["prompts"] = {
-            planned.task.name: {
-                "name": planned.prompt.name,
-                "version": planned.prompt.version,
-                "digest": planned.prompt.digest,
-                **_named_models(planned.prompt),
+            task: {
+                "name": prompt.name,
+                "version": prompt.version,
+                "digest": prompt.digest,
+                **_named_models(prompt),
             }
-            for planned in plan.tasks
-            if planned.prompt is not None
+            for task, prompt in plan.asked.items()
         }
     for role in plan.roles:
         additive[role] = _role_settings(role, config.encoders)
@@ -95,6 +92,17 @@ def result_settings(
         "chunk_records": config.chunk_records,
         "seed": config.seed,
         "additive": additive,
+    }
+
+
+def _asked_settings(provider: Provider) -> JSON:
+    """What determines the answers of a language model; parameters only of one at a server."""
+    return {
+        "provider": provider.family,
+        "namespace": provider.namespace,
+        "model": provider.model,
+        **({} if is_local(provider.family) else {"params": "{}"}),  # so that any differ
+        **params_settings(provider),
     }
 
 
@@ -150,7 +158,8 @@ def unused_settings(directory: RunDirectory) -> list[str]:
     works = {step.partition("-")[0] for step in steps}
     if not works:
         return list(directory.settings)
-    unused = []
+    tasks = [task for task in TASK_NAMES if task not in works]
+    unused = [f"additive.{table}.{task}" for table in ("llm", "prompts") for task in tasks]
     if not works.intersection(TASK_NAMES):
         unused += ["additive.llm", "additive.prompts", "additive.tasks", "additive.texts"]
     used = {PASSES[kind].role for kind in works if kind in PASSES}
@@ -206,14 +215,13 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
         "seed": str(settings["seed"]),
         "claimscore": __version__,
     }
-    if "llm" in additive:
-        llm = additive["llm"]
+    for task, prompt in additive.get("prompts", {}).items():
+        llm = additive["llm"][task]
         named = f"{llm['provider']}:{llm['model']}@{llm['namespace']}"
         named += "" if llm.get("params", "{}") == "{}" else llm["params"]
-        facts["llm"] = named if "params" in llm else llm["model"]  # where no server was asked
-    for task, prompt in additive.get("prompts", {}).items():
-        asked = f":{prompt['model']}" if "model" in prompt else ""
-        facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']}{asked}"
+        named = named if "params" in llm else llm["model"]  # where no server was asked
+        also = f":{prompt['model']}" if "model" in prompt else ""
+        facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']}{also} by {named}"
     for role in ROLES:
         if role in additive:
             model = additive[role]

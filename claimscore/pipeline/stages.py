@@ -13,7 +13,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 import anyio.to_thread
@@ -53,7 +53,7 @@ async def run_stages(
     config: RunConfig,
     directory: RunDirectory,
     plan: Plan,
-    provider: Provider | None,
+    providers: Mapping[str, Provider],
     todo: Sequence[ChunkTodo],
     pool: ModelPool,
     reporter: ProgressReporter[Progress],
@@ -66,12 +66,12 @@ async def run_stages(
     progress = reporter.progress
     async with contextlib.AsyncExitStack() as stack:
         engine = None
-        if provider is not None:
+        if providers:
             ledger = stack.enter_context(open_ledger(directory))
             engine = await stack.enter_async_context(
                 open_engine(
                     config.llm,
-                    provider,
+                    providers,
                     config.cache_dir,
                     models=plan.other_models,
                     ledger=ledger,
@@ -127,7 +127,7 @@ class Stages:
         """The model stage, begun once the first requests are sent, or there is work without them:
         while torch is imported no other thread runs for seconds, and servers would wait."""
         engine, sent = self._engine, 0
-        asks = engine is not None and not is_local(engine.provider.family)
+        asks = engine is not None and not all(is_local(p.family) for p in engine.providers)
         with anyio.move_on_after(_LONGEST_LEAD_S if asks else 0):
             while engine is not None and not self._model_stage.has_work:
                 before, sent = sent, engine.stats.sent

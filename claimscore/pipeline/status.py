@@ -13,7 +13,7 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.chunks import sides_done
 from claimscore.pipeline.scoring import count_claim_checks
 from claimscore.pipeline.spending import run_spent
-from claimscore.runs import RunDirectory, damage_as_error, retry_if_compacted
+from claimscore.runs import RunDirectory, damage_as_error, models_asked, retry_if_compacted
 from claimscore.types import JSON
 
 
@@ -55,6 +55,7 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
     complete = not todo and directory.storage.exists("scores.parquet")
     return {
         **begun,
+        "llm": models_asked(settings),
         "records": records,
         "chunks": {"total": n_chunks, "done": n_chunks - len(todo), "left": len(todo)},
         "records_left": {

@@ -46,14 +46,7 @@ class RunLLMCalls:
         self, settings: Mapping[str, Any], cache: Cache | None, prompts: Mapping[str, Prompt]
     ) -> None:
         additive = settings["additive"]
-        llm = additive["llm"]  # the names of the provider that was asked: nothing is sent
-        named = SimpleNamespace(
-            family=llm["provider"],
-            namespace=llm["namespace"],
-            model=llm["model"],
-            params=json.loads(llm.get("params", "{}")),
-        )
-        self._provider = cast("Provider", named)
+        self._providers = {task: _named(llm) for task, llm in additive["llm"].items()}
         self._granularity = additive.get("texts", {}).get("granularity", "sentence")
         self._window = additive.get("support", {}).get("window_tokens", WINDOW_TOKENS)
         self._prompts = prompts
@@ -81,11 +74,13 @@ class RunLLMCalls:
         found: dict[str, tuple[Message, ...]] = {}
         tables = {"claims": chunk.claims, "llm_answers": chunk.llm_answers}
         for name, prompt in self._prompts.items():
+            if name not in self._providers:
+                continue
             task = TASKS[name]
             texts = side_texts(chunk.records, task.sides(chunk.records.columns))
             given = TaskInput(texts, self._granularity, tables, chunk.records, self._window)
             units = task.units(given)
-            prompt_requests = PromptRequests(task, prompt, self._provider, self._granularity)
+            prompt_requests = PromptRequests(task, prompt, self._providers[name], self._granularity)
             first = prompt_requests.questions(units)
             _match((question.request for question in first), keys, found)
             if len(found) < len(keys):
@@ -130,6 +125,17 @@ class RunLLMCalls:
                 index = request.sample_index + again * prompt_requests.n_samples
                 for n_tokens in token_steps(request.max_tokens, limit):
                     yield dataclasses.replace(request, sample_index=index, max_tokens=n_tokens)
+
+
+def _named(llm: Mapping[str, str]) -> Provider:
+    """The names of a provider that was asked: nothing is sent."""
+    names = SimpleNamespace(
+        family=llm["provider"],
+        namespace=llm["namespace"],
+        model=llm["model"],
+        params=json.loads(llm.get("params", "{}")),
+    )
+    return cast("Provider", names)
 
 
 @contextlib.contextmanager

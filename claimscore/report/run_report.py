@@ -21,7 +21,7 @@ from claimscore.report.report_tables import (
     RunFacts,
 )
 from claimscore.report.run_page import write_report
-from claimscore.runs import RunDirectory, damage_as_error, retry_if_compacted
+from claimscore.runs import RunDirectory, damage_as_error, models_asked, retry_if_compacted
 
 #: What users call the models of a run, by their role.
 _MODELS = {
@@ -115,7 +115,7 @@ def _facts(
         title=directory.title,
         input=summary["input"],
         n_records=summary["records"]["total"],
-        llm=_llm(additive.get("llm")),
+        llm=models_asked(settings) or "none",
         models=models,
         version=summary["claimscore"],
         finished=f"{datetime.fromisoformat(summary['finished']):%Y-%m-%d %H:%M} UTC",
@@ -128,19 +128,8 @@ def _facts(
         ),
         truncated=dict(summary.get("truncated", {})),
         claim_checks=checks,
-        is_baseline="llm" in additive and not _is_server(additive["llm"]),
+        is_baseline=any("params" not in llm for llm in additive.get("llm", {}).values()),
     )
-
-
-def _llm(llm: Mapping[str, str] | None) -> str:
-    if llm is None:
-        return "none"
-    return f"{llm['provider']}:{llm['model']}" if _is_server(llm) else llm["model"]
-
-
-def _is_server(llm: Mapping[str, str]) -> bool:
-    """Whether a server was asked: one on this machine has no parameters."""
-    return "params" in llm
 
 
 def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from claimscore.runs.damage import damage_as_error, polars_errors, retry_if_compacted
 from claimscore.runs.directory import RunDirectory
 from claimscore.runs.parts import ChunkFiles, DamagedPart, PartSet, RowRange, WorkerChunk
+from claimscore.runs.settings_file import models_asked
 
 __all__ = [
     "ChunkFiles",
@@ -19,6 +20,7 @@ __all__ = [
     "RunDirectory",
     "WorkerChunk",
     "damage_as_error",
+    "models_asked",
     "polars_errors",
     "retry_if_compacted",
 ]

@@ -96,6 +96,19 @@ def _without_none(value: Any) -> Any:
     raise TypeError(f"a setting cannot be a {type(value).__name__}: {value!r}")
 
 
+def models_asked(settings: Mapping[str, Any]) -> str:
+    """The language models of a run in words, with their tasks where there are several; "" where
+    none is asked."""
+    tasks: dict[str, list[str]] = {}
+    for task, llm in settings[ADDITIVE].get("llm", {}).items():
+        is_server = "params" in llm
+        name = f"{llm['provider']}:{llm['model']}" if is_server else llm["model"]
+        tasks.setdefault(name, []).append(task)
+    if len(tasks) < 2:
+        return "".join(tasks)
+    return "; ".join(f"{name} ({', '.join(names)})" for name, names in tasks.items())
+
+
 # Differences
 
 

@@ -208,19 +208,24 @@ def _noise(config: CompareConfig, baseline: ComparedRun) -> dict[str, Noise]:
     if not (baseline.settings and again.settings):
         raise ConfigError(f"--noise {again.path}: it and the baseline must be run directories")
     settings = {one.name: (one.a, one.b) for one in setting_differences(baseline, again)}
-    namespaces = settings.pop("llm.namespace", None)
-    others = [f"{name} ({a or 'not set'}, {b or 'not set'})" for name, (a, b) in settings.items()]
+    others = [
+        f"{name} ({a or 'not set'}, {b or 'not set'})"
+        for name, (a, b) in settings.items()
+        if not name.startswith("llm.namespace")
+    ]
     others += [f"column {one.column}" for one in data_differences(baseline, again, ids)]
     if others:
         raise ConfigError(
             f"--noise {again.path}: it does not repeat the baseline; other are: {', '.join(others)}"
         )
-    llm = baseline.settings.get("additive", {}).get("llm", {})
-    if namespaces is None and "params" in llm:  # else no server was asked
-        raise ConfigError(
-            f"--noise {again.path}: its answers are those of the baseline, from the cache; run it "
-            "with another --cache-namespace"
-        )
+    repeated = again.settings["additive"].get("llm", {})
+    for task, llm in baseline.settings["additive"].get("llm", {}).items():
+        is_server = "params" in llm
+        if is_server and llm["namespace"] == repeated[task]["namespace"]:
+            raise ConfigError(
+                f"--noise {again.path}: its answers to {task} are those of the baseline, from the "
+                "cache; run it with another --cache-namespace"
+            )
     moved_by = {}
     for metric in baseline.metrics:
         rows = paired_scores(baseline, again, metric, ids).rows.drop_nulls("difference")

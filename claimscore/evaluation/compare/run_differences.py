@@ -111,7 +111,7 @@ def setting_differences(a: ComparedRun, b: ComparedRun) -> list[SettingDifferenc
     differences: list[SettingDifference] = []
     both = bool(a.settings and b.settings)
     if both:
-        differences += _differing(_flat(a.settings), _flat(b.settings))
+        differences += _merged(_differing(_flat(a.settings), _flat(b.settings)))
         differences.sort(key=lambda difference: _rank(difference.name))
     for metric in a.metrics:
         if metric not in b.metrics:
@@ -129,6 +129,20 @@ def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[SettingDi
     for name in dict.fromkeys((*a, *b)):
         if a.get(name) != b.get(name):
             yield SettingDifference(name, a.get(name), b.get(name))
+
+
+def _merged(differences: Iterable[SettingDifference]) -> Iterator[SettingDifference]:
+    """What differs alike in the models of several tasks as one: `llm.model (decompose, verify)`."""
+    alike: dict[SettingDifference, list[str]] = {}
+    for one in differences:
+        table, _, rest = one.name.partition(".")
+        task, _, name = rest.partition(".")
+        if table == "llm" and name:
+            alike.setdefault(one._replace(name=f"llm.{name}"), []).append(task)
+        else:
+            alike[one] = []
+    for one, tasks in alike.items():
+        yield one._replace(name=f"{one.name} ({', '.join(tasks)})") if tasks else one
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from claimscore.pipeline.llm.budget.pricing import Price
@@ -67,6 +67,38 @@ class TaskEstimate:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ModelEstimate:
+    """What one language model is asked by these tasks.
+
+    `price` is that of the model itself, None where it is not known. `hours` are those that the
+    limits of its servers ask for; None where no limit is known.
+    """
+
+    llm: str
+    tasks: tuple[str, ...]
+    total: TaskEstimate
+    price: Price | None
+    hours: float | None
+
+    def to_json(self) -> JSON:
+        """Plain values, as of `Estimate.to_json`."""
+        price = self.price
+        return {
+            "llm": self.llm,
+            "tasks": list(self.tasks),
+            **self.total.amounts(),
+            "hours": self.hours,
+            "price": None
+            if price is None
+            else {
+                "input_per_mtok": price.per_mtok[0],
+                "output_per_mtok": price.per_mtok[1],
+                "source": price.source,
+            },
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PassEstimate:
     """A model pass.
 
@@ -87,62 +119,60 @@ class PassEstimate:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """All tasks, what they cost together, and what was assumed.
+    """All tasks, what they cost together, each model's part, and what was assumed.
 
-    `passes` are empty for requests of one's own. `hours` are those that the limits
-    of the language model's server ask for; None where no limit is known.
+    `passes` are empty for requests of one's own.
     """
 
-    llm: str
     records: int
     tasks: tuple[TaskEstimate, ...]
-    price: Price | None
-    hours: float | None
+    models: tuple[ModelEstimate, ...]
     assumptions: tuple[str, ...]
     passes: tuple[PassEstimate, ...] = ()
 
     @functools.cached_property
     def total(self) -> TaskEstimate:
         """All tasks together."""
-        tasks = self.tasks
-        usd = most_usd = None
-        priced = [task.usd for task in tasks if task.usd is not None]
-        if len(priced) == len(tasks):
-            usd = Spread.total(priced)
-            most_usd = sum(task.most_usd or 0.0 for task in tasks)
-        return TaskEstimate(
-            "total",
-            sum(task.questions for task in tasks),
-            sum(task.answered for task in tasks),
-            sum(task.given_up for task in tasks),
-            sum(task.requests for task in tasks),
-            Spread.total(task.prompt_tokens for task in tasks),
-            Spread.total(task.completion_tokens for task in tasks),
-            usd,
-            most_usd,
-        )
+        return total_of(self.tasks)
 
     @property
     def requests(self) -> int:
         """Those that are still to be sent, of all tasks."""
         return self.total.requests
 
+    @property
+    def hours(self) -> float | None:
+        """The longest that the limits of a model's servers ask for; None where none is known."""
+        return max((model.hours for model in self.models if model.hours is not None), default=None)
+
     def to_json(self) -> JSON:
         """Plain values, tokens as whole numbers, null for what is unknown."""
-        price = self.price
         return {
-            "llm": self.llm,
             "records": self.records,
             "passes": [dataclasses.asdict(one) for one in self.passes],
             "tasks": [{"task": task.task, **task.amounts()} for task in self.tasks],
+            "models": [model.to_json() for model in self.models],
             "total": self.total.amounts(),
             "hours": self.hours,
-            "price": None
-            if price is None
-            else {
-                "input_per_mtok": price.per_mtok[0],
-                "output_per_mtok": price.per_mtok[1],
-                "source": price.source,
-            },
             "assumptions": list(self.assumptions),
         }
+
+
+def total_of(tasks: Sequence[TaskEstimate]) -> TaskEstimate:
+    """These tasks together; dollars are None where those of one are not known."""
+    usd = most_usd = None
+    priced = [task.usd for task in tasks if task.usd is not None]
+    if len(priced) == len(tasks):
+        usd = Spread.total(priced)
+        most_usd = sum(task.most_usd or 0.0 for task in tasks)
+    return TaskEstimate(
+        "total",
+        sum(task.questions for task in tasks),
+        sum(task.answered for task in tasks),
+        sum(task.given_up for task in tasks),
+        sum(task.requests for task in tasks),
+        Spread.total(task.prompt_tokens for task in tasks),
+        Spread.total(task.completion_tokens for task in tasks),
+        usd,
+        most_usd,
+    )

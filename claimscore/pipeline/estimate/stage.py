@@ -26,10 +26,15 @@ from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
-from claimscore.pipeline.estimate.figures import Estimate, PassEstimate
+from claimscore.pipeline.estimate.figures import (
+    Estimate,
+    ModelEstimate,
+    PassEstimate,
+    total_of,
+)
 from claimscore.pipeline.estimate.limits import hours_of_limits
 from claimscore.pipeline.llm.budget.pricing import Prices
-from claimscore.pipeline.llm.providers.base import Provider, is_local, load_provider
+from claimscore.pipeline.llm.providers.base import Provider, is_local, load_providers
 from claimscore.pipeline.llm.question import Answer, Parse
 from claimscore.pipeline.llm_stage import (
     NOT_SENT,
@@ -48,7 +53,7 @@ from claimscore.pipeline.plan import (
     load_metrics,
     make_plan,
     read_records,
-    refuse_unused_prompts,
+    refuse_unused,
     required_columns,
 )
 from claimscore.pipeline.tasks import TASKS
@@ -91,9 +96,10 @@ def estimate_run(
         known = RunDirectory.reader(out).settings if out and RunDirectory.is_at(out) else {}
         config = with_chunk_size(config, dataset.n_records, known)
         plan = make_plan(config, list(dataset.columns), metrics)
-        refuse_unused_prompts(config, plan)
-        provider = load_provider(config.llm)
-        stack.callback(run_blocking, provider.aclose)
+        refuse_unused(config, plan)
+        providers = load_providers(config.llm, plan.asked)
+        for provider in providers.values():
+            stack.callback(run_blocking, provider.aclose)
         cache = stack.enter_context(open_cache_if_there(config.cache_dir))
         finished = _finished(out, dataset.digest, plan)
 
@@ -101,7 +107,7 @@ def estimate_run(
             frames = enumerate(dataset.chunks(config.chunk_records))
             return ((n, records) for n, records in frames if n % every == 0)
 
-        stage = _DryStage(config, plan, provider, cache, *finished)
+        stage = _DryStage(config, plan, providers, cache, *finished)
         run_blocking(stage.count, chunks, dataset.n_records, COUNTED_RECORDS, True)
         return stage.estimate()
 
@@ -109,7 +115,7 @@ def estimate_run(
 def estimate_left(
     config: RunConfig,
     plan: Plan,
-    provider: Provider,
+    providers: Mapping[str, Provider],
     directory: RunDirectory,
     n_records: int,
     todo: Iterable[ChunkTodo],
@@ -120,7 +126,7 @@ def estimate_left(
     model passes.
     """
     with open_cache_if_there(config.cache_dir) as cache:
-        stage = _DryStage(config, plan, provider, cache, directory, todo)
+        stage = _DryStage(config, plan, providers, cache, directory, todo)
 
         def chunks(every: int) -> Iterator[tuple[int, pl.DataFrame]]:
             return ((n, directory.read("records", n)) for n in range(0, directory.n_chunks, every))
@@ -160,7 +166,7 @@ def estimate_requests(
                 await lowlevel.checkpoint()
 
         run_blocking(count)
-        return _put_together(llm, provider, [engine], n_requests)
+        return _put_together(llm, [engine], n_requests)
 
 
 def _finished(
@@ -189,14 +195,13 @@ class _DryStage:
         self,
         config: RunConfig,
         plan: Plan,
-        provider: Provider,
+        providers: Mapping[str, Provider],
         cache: Cache,
         directory: RunDirectory | None,
         todo: Iterable[ChunkTodo],
     ) -> None:
         self._config = config
         self._plan = plan
-        self._provider = provider
         self._directory = directory
         self._todo = {item.chunk: item for item in todo}
         self._n_total = self._n_counted = self._n_stood_in = 0
@@ -205,16 +210,15 @@ class _DryStage:
         self._passes: tuple[PlannedPass, ...] = ()
         self._items: Counter[str] = Counter()  # by step of a model pass
         self._engines = {
-            planned.task.name: DryEngine(
-                planned.task.name,
-                provider,
+            task: DryEngine(
+                task,
+                providers[task],
                 cache,
                 max_samples=config.llm.max_samples,
                 retry_failed=config.retry_failed,
-                model=asked_settings(planned.prompt, config.granularity).model,
+                model=asked_settings(prompt, config.granularity).model,
             )
-            for planned in plan.tasks
-            if planned.prompt is not None
+            for task, prompt in plan.asked.items()
         }
 
     async def count(
@@ -283,8 +287,9 @@ class _DryStage:
             texts = side_texts(records, planned.sides)
             return sentences_as_claims(texts) if wanted else None
         units = task_units(planned, records, tables, granularity)
-        prompt_requests = PromptRequests(task, prompt, self._provider, granularity)
-        outcomes = await ask_units(prompt_requests, units, self._engines[task.name])
+        engine = self._engines[task.name]
+        prompt_requests = PromptRequests(task, prompt, engine.provider, granularity)
+        outcomes = await ask_units(prompt_requests, units, engine)
         if not wanted:
             return None
         not_sent = [place for place, outcome in outcomes.items() if outcome is NOT_SENT]
@@ -307,7 +312,6 @@ class _DryStage:
         ]
         estimate = _put_together(
             self._config.llm,
-            self._provider,
             list(self._engines.values()),
             n_total,
             shares={name: n / n_total for name, n in counted.items()},
@@ -373,7 +377,6 @@ def _stand_in(task: Task, unit: Unit) -> Answer[dict[str, Any]] | Failure:
 
 def _put_together(
     llm: LLMConfig,
-    provider: Provider,
     engines: Sequence[DryEngine],
     n_records: int,
     *,
@@ -385,26 +388,38 @@ def _put_together(
 
     Tasks in `guessed` ask about guesses; `notes` are what was assumed so far.
     """
-    prices = Prices((llm, provider))
-    price = prices.of(provider)
-    figures = tuple(
-        engine.estimate(
-            prices.of(provider, engine.model),
+    prices = Prices(*((llm.of(engine.task), engine.provider) for engine in engines))
+    figures = {
+        engine.task: engine.estimate(
+            prices.of(engine.provider, engine.model),
             share=shares.get(engine.task, 1.0),
             guessed=engine.task in guessed,
         )
         for engine in engines
-    )
-    estimate = Estimate(llm.model, n_records, figures, price, 0.0, tuple(notes))
-    if not estimate.requests:
+    }
+    by_model: dict[int, list[DryEngine]] = {}
+    for engine in engines:
+        by_model.setdefault(id(engine.provider), []).append(engine)
+    models, assumed = [], list(notes)
+    for of_model in by_model.values():
+        tasks, provider = tuple(engine.task for engine in of_model), of_model[0].provider
+        asked, total = llm.of(tasks[0]), total_of([figures[task] for task in tasks])
+        hours: float | None = 0.0
+        if total.requests:
+            hours, decided_by = hours_of_limits(asked, provider, total)
+            bases = [] if is_local(asked.family) else [(e.task, e.basis()) for e in of_model]
+            assumed += [f"{task}: {basis}" for task, basis in bases if basis is not None]
+            assumed.append(f"{asked.model}: {decided_by}" if len(by_model) > 1 else decided_by)
+        models.append(ModelEstimate(asked.model, tasks, total, prices.of(provider), hours))
+    estimate = Estimate(n_records, tuple(figures.values()), tuple(models), tuple(assumed))
+    if not estimate.total.most_usd:
         return estimate
-    hours, decided_by = hours_of_limits(llm, provider, estimate)
-    about = ((engine.task, engine.basis()) for engine in engines if not is_local(llm.family))
-    lengths = [f"{name}: {basis}" for name, basis in about if basis is not None]
-    if estimate.total.most_usd:
-        lengths += [
+    return dataclasses.replace(
+        estimate,
+        assumptions=(
+            *estimate.assumptions,
             "no discount for what the server has in a cache of its own, and no failed attempts",
             "a model that thinks first is billed for its thoughts too: "
             f"${estimate.total.most_usd:,.2f} if every answer is as long as it may be",
-        ]
-    return dataclasses.replace(estimate, hours=hours, assumptions=(*notes, *lengths, decided_by))
+        ),
+    )

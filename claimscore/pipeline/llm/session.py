@@ -7,9 +7,9 @@ scripts open it here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+import itertools
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -22,22 +22,37 @@ from claimscore.pipeline.llm.batch_jobs.journal import journal_folder, paid_twic
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.budget.pricing import Prices
-from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
+from claimscore.pipeline.llm.endpoints import Bounds, OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
 from claimscore.types import Completion
 
+#: Tasks with the models that their prompts name in the place of their own.
+NamedModels = Iterable[tuple[str, str]]
+
+#: Providers by the task that they are asked for; "" is for requests of no task.
+Providers = Mapping[str, Provider]
+
+
+def find_prices(llm: LLMConfig, providers: Providers, models: NamedModels = ()) -> Prices:
+    """The prices of all that is asked; `ConfigError` where one is not known and dollars are
+    capped."""
+    prices = Prices(*((llm.of(task), provider) for task, provider in providers.items()))
+    if llm.max_cost is not None:
+        prices.require((providers[task], model) for task, model in models)
+    return prices
+
 
 def why_not_asked(
-    llm: LLMConfig, provider: Provider, models: Sequence[str] = ()
+    llm: LLMConfig, providers: Providers, models: NamedModels = ()
 ) -> ConfigError | None:
-    """Why the provider can be asked nothing with these settings: no key, or a cap and no price."""
+    """Why one of the providers can be asked nothing with these settings: no key, or a cap and no
+    price."""
     try:
-        for server in servers_of(provider):
+        for server in itertools.chain.from_iterable(map(servers_of, providers.values())):
             if (check_key := getattr(server, "check_key", None)) is not None:
                 check_key()
-        if llm.max_cost is not None:
-            Prices((llm, provider)).require(models)
+        find_prices(llm, providers, models)
     except ConfigError as exc:
         return exc
     return None
@@ -46,31 +61,28 @@ def why_not_asked(
 @contextlib.asynccontextmanager
 async def open_engine(
     llm: LLMConfig,
-    provider: Provider,
+    asked: Provider | Providers,
     cache_dir: Path | None = None,
     *,
-    tasks: Mapping[str, Provider] = MappingProxyType({}),
-    models: Sequence[str] = (),
+    models: NamedModels = (),
     ledger: Ledger | None = None,
     retry_failed: bool = False,
     on_event: OnEvent | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine that may be asked, with everything it needs; closes all of it at the end.
 
-    `tasks` has the providers of tasks that do not ask `provider`. `models` are those that requests
-    name besides the provider's own, so that what they cost is known. `ledger` keeps what was spent
+    `asked` is a provider, or the providers of tasks. `models` are those that requests of a task
+    name besides its provider's own, so that what they cost is known. `ledger` keeps what was spent
     over all calls, so that `max_cost` and `max_requests` hold for them together; it is the
     caller's to close. `on_event` hears of rare events (pauses, outages, damage). Raises
     `ConfigError`, before anything is sent, where the settings cannot be kept.
     """
+    providers = asked if isinstance(asked, Mapping) else {"": asked}
     tell = on_event or ignore_event
     async with contextlib.AsyncExitStack() as stack:
         folder = cache_dir or user_cache_dir()
-        prices = Prices(*((llm, asked) for asked in (provider, *tasks.values())))
-        if llm.max_cost is not None:
-            prices.require(models)
         spending = Budget(
-            price_of=prices,
+            price_of=find_prices(llm, providers, models),
             max_cost=llm.max_cost,
             max_requests=llm.max_requests,
             ledger=ledger,
@@ -79,14 +91,10 @@ async def open_engine(
         cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
         stack.callback(cache.close)
         engine = Engine(
-            provider,
+            next(iter(providers.values())),
             cache,
-            tasks=tasks,
-            rpm=llm.rpm,
-            tpm=llm.tpm,
-            max_concurrency=llm.max_concurrency,
-            timeout_s=llm.timeout_s,
-            max_attempts=llm.max_attempts,
+            tasks=providers,
+            task_bounds={task: _bounds(llm.of(task)) for task in providers},
             spending=spending,
             max_samples=llm.max_samples,
             max_outage_s=llm.max_outage_s,
@@ -95,19 +103,24 @@ async def open_engine(
             on_event=on_event,
         )
         try:
-            for asked in engine.providers:
-                if isinstance(asked, Collecting):
-                    await _recover(asked, cache, folder, tell)
+            for provider in engine.providers:
+                if isinstance(provider, Collecting):
+                    await _recover(provider, cache, folder, tell)
                 else:
-                    # Batches under way may hold requests that are now asked, and paid, again.
-                    if (notice := paid_twice_online(folder, asked)) is not None:
+                    # Batches under way may hold requests that are now provider, and paid, again.
+                    if (notice := paid_twice_online(folder, provider)) is not None:
                         tell("batches under way", notice=notice)
             async with engine:
                 yield engine
         finally:
             with anyio.CancelScope(shield=True):
-                for asked in engine.providers:
-                    await asked.aclose()
+                for provider in engine.providers:
+                    await provider.aclose()
+
+
+def _bounds(llm: LLMConfig) -> Bounds:
+    """What a user bounds of each server of a model."""
+    return Bounds(llm.rpm, llm.tpm, llm.max_concurrency, llm.timeout_s, llm.max_attempts)
 
 
 async def _recover(provider: Any, cache: DiskCache, folder: Path, tell: OnEvent) -> None:

@@ -48,6 +48,8 @@ class MapConfig:
 
     def __post_init__(self) -> None:
         take_texts(self)
+        if task := next(iter(self.llm.by_task), None):
+            raise ConfigError(f"{task}=: a map has one model and no tasks; leave {task}= out")
         if not str(self.out).endswith(".parquet"):
             raise ConfigError(f"--out {self.out}: the file is Parquet; let it end in .parquet")
         if self.chunk_rows is not None and self.chunk_rows < 1:

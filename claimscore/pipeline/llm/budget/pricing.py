@@ -144,7 +144,7 @@ def asked_tier(request: Request) -> str:
 class Prices:
     """The prices of the models that an engine asks; each is looked up when it is first needed.
 
-    `asked` are the providers, the run's own first, each with the settings that it was made by.
+    `asked` are the providers, each with the settings that it was made by.
     """
 
     def __init__(self, *asked: tuple[LLMConfig, Provider]) -> None:
@@ -155,30 +155,32 @@ class Prices:
         """The price of the request's model at its server; None where it is not known."""
         place = request.provider, request.namespace, request.model
         if place not in self._known:
-            at_server = (
+            at_server = [
                 one for one in self._asked if (one[1].family, one[1].namespace) == place[:2]
-            )
-            self._known[place] = find_price(*next(at_server, self._asked[0]), request.model)
+            ]
+            by_name = (one for one in at_server if one[1].model == request.model)
+            config, provider = next(by_name, (at_server or self._asked)[0])
+            self._known[place] = find_price(config, provider, request.model)
         return self._known[place]
 
     def of(self, provider: Provider, model: str = "") -> Price | None:
         """The price of a provider's own model, or of another that it is asked for."""
         return self(Request(provider.family, provider.namespace, model or provider.model, ()))
 
-    def require(self, models: Iterable[str]) -> None:
-        """`ConfigError` where a model has no known price, one of `models` that prompts name too."""
-        first = self._asked[0][1]
-        asked = [(provider, provider.model) for _, provider in self._asked]
-        for provider, model in (*asked, *((first, model) for model in models)):
+    def require(self, models: Iterable[tuple[Provider, str]]) -> None:
+        """`ConfigError` where a model has no known price, or one of those that prompts name and
+        their providers are asked for."""
+        for provider, model in (*((provider, "") for _, provider in self._asked), *models):
             if self.of(provider, model) is None:
-                raise unknown_price(model)
+                raise unknown_price(model or provider.model)
 
 
 def unknown_price(model: str) -> ConfigError:
     """Why a cap in dollars cannot be kept."""
     return ConfigError(
         f"--max-cost: what {model} costs at this server is not known; name --input-price and "
-        "--output-price (dollars a million tokens), or bound the run by --max-requests"
+        "--output-price (dollars a million tokens, TASK=USD for the model of a task), or bound "
+        "the run by --max-requests"
     )
 
 

@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from claimscore.config import LLMConfig, api_key
+from claimscore.config import LLMConfig, environment
 from claimscore.errors import AuthenticationError, ClaimscoreError, ConfigError, UnknownModelError
 from claimscore.pipeline.llm.providers.errors import Refusal
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider, OpenAIServer
@@ -103,14 +103,15 @@ class AzureProvider(OpenAIProvider):
     @classmethod
     def _vendor_options(cls, config: LLMConfig) -> dict[str, Any]:
         """A token before a key, as Azure's own SDK takes them, and the version of the API."""
-        if not config.base_urls and api_key(ADDRESS_VARIABLE) is None:
+        if not config.base_urls and environment(ADDRESS_VARIABLE) is None:
             raise ConfigError(
                 f"--llm {config.model}: set {ADDRESS_VARIABLE}, or --base-url, to the resource's "
                 "address, such as https://RESOURCE.openai.azure.com"
             )
+        token = environment(TOKEN_VARIABLE) if config.key_variable is None else None
         return {
-            "key": api_key(TOKEN_VARIABLE) or api_key(cls.key_variable),
-            "api_version": api_key(VERSION_VARIABLE) or API_VERSION,
+            "key": token or config.key(cls.key_variable),
+            "api_version": environment(VERSION_VARIABLE) or API_VERSION,
         }
 
     def _is_vendors(self) -> bool:

@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
 
 from claimscore.config import LLMConfig
@@ -168,6 +168,23 @@ def _at_several(config: LLMConfig, load: Callable[[LLMConfig], Provider]) -> Pro
     return SeveralServers([servers[url] for url in sorted(servers)], namespace)
 
 
+def load_providers(llm: LLMConfig, tasks: Iterable[str]) -> dict[str, Provider]:
+    """The provider that each of these tasks asks; those with the same settings share one.
+
+    Raises as `load_provider`, and where options of the run's server would go nowhere.
+    """
+    if is_local(llm.family):
+        _refuse_server(llm)
+    asked: dict[str, LLMConfig] = {}
+    providers: dict[str, Provider] = {}
+    for task in tasks:
+        config = llm.of(task)
+        like = next((other for other, known in asked.items() if known == config), None)
+        providers[task] = load_provider(config) if like is None else providers[like]
+        asked[task] = config
+    return providers
+
+
 def is_local(family: str) -> bool:
     """Whether a provider of this family, one of ours or not, answers on this machine."""
     return family in PROVIDERS and provider_class(family).is_local
@@ -210,7 +227,12 @@ def load_provider(config: LLMConfig) -> Provider:
 
 def _refuse_server(config: LLMConfig) -> None:
     """`ConfigError` for options of a server where none is asked."""
-    given = {"--llm-param": config.params, "--header": config.headers}
+    given = {
+        "--llm-param": config.params,
+        "--header": config.headers,
+        "--base-url": config.base_url,
+        "--key": config.key_variable,
+    }
     if option := next((option for option, value in given.items() if value), None):
         raise ConfigError(f"{option} is for a server; --llm {config.model} asks none")
     if config.model != config.family:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import orjson
 
 from claimscore.addresses import key_for, refuse_unencrypted, server_address
-from claimscore.config import LLMConfig, api_base_url, api_key, header_values
+from claimscore.config import LLMConfig, api_base_url, header_values
 from claimscore.errors import AskAgain, AuthenticationError, ClaimscoreError
 from claimscore.http_headers import rate_limits
 from claimscore.pipeline.llm.providers.base import Vendor
@@ -197,7 +197,8 @@ class ServerProvider(Vendor):
         assert cls.key_variable is not None
         options: dict[str, Any] = {
             "base_url": (config.base_urls or (api_base_url(cls.address_variable) or "",))[0],
-            "key": api_key(cls.key_variable),
+            "key": config.key(cls.key_variable),
+            "key_variable": config.key_name(cls.key_variable),
             "headers": header_values(config.headers),
             "params": config.params,
             "namespace": config.cache_namespace,
@@ -219,8 +220,8 @@ class ServerProvider(Vendor):
         """`AuthenticationError` where the vendor itself is asked and there is no key."""
         if self._is_vendors() and not self.server.may_be_known:
             raise AuthenticationError(
-                f"{self.key_variable} is not set, and {self.base_url} answers no request without "
-                "a key; set it, or name another server with --base-url"
+                f"{self.server.key_variable} is not set, and {self.base_url} answers no request "
+                "without a key; set it, or name another server with --base-url"
             )
 
     async def complete(self, request: Request) -> Completion:

@@ -196,7 +196,7 @@ def test_the_cost(options: tuple[str, ...], said: list[str], cli: Command) -> No
     if "unknown" in said[0]:
         assert "$" not in found.out
         shown = cli("estimate", EXAMPLES, *options, "--json").json()
-        assert shown["price"] is None
+        assert shown["models"][0]["price"] is None
         for part in (shown["total"], *shown["tasks"]):
             assert part["usd"] is part["usd_range"] is part["usd_at_most"] is None
 

@@ -332,7 +332,7 @@ class TestRefused:
             pytest.param({"prompt": PLAIN + '[output]\nerror = "string"'}, "error", id="reserved"),
             pytest.param({"prompt": "name = \n"}, "prompt.toml", id="toml"),
             pytest.param({"--out": "out.csv"}, "end in .parquet", id="out"),
-            pytest.param({"--llm": "builtin"}, "--llm openai:MODEL", id="builtin"),
+            pytest.param({"--llm": "builtin"}, "--llm builtin asks none", id="builtin"),
             pytest.param({"--prompt": "nosuch.toml"}, "no such file", id="no prompt"),
         ],
     )

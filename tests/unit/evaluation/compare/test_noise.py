@@ -20,7 +20,8 @@ CHANGED = [80.0, *BASELINE[1:]]
 
 def settings(namespace: str = "n", provider: str = "openai", **other: Any) -> dict[str, Any]:
     params = {} if provider == "builtin" else {"params": "{}"}
-    return {"additive": {"llm": {"provider": provider, "namespace": namespace, **params}, **other}}
+    llm = {"provider": provider, "namespace": namespace, **params}
+    return {"additive": {"llm": {"decompose": llm}, **other}}
 
 
 @pytest.fixture

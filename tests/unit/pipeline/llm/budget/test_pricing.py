@@ -81,9 +81,9 @@ def test_each_model_at_each_server_has_its_own_price() -> None:
     assert prices.of(hosted) == known("openai:gpt-4o-mini")
     assert prices.of(hosted, "gpt-4o") == known("openai:gpt-4o")
     assert prices.of(local) == known("openai:m", **OWN)
-    prices.require(["gpt-4o"])
+    prices.require([(hosted, "gpt-4o")])
     with pytest.raises(ConfigError, match=r"what mine costs .* --input-price .* --max-requests"):
-        prices.require(["mine"])
+        prices.require([(hosted, "mine")])
     request = Request("openai", local.namespace, "gpt-4o", ())
     assert prices(request) == prices.of(local)
 
