@@ -180,7 +180,8 @@ def _json_pairs(
 
 class _ByTask:
     """`VALUE` or `TASK=VALUE` of an option that may be repeated, as a dict by task; "" is that of
-    the tasks without one. What is typed goes before what a file has, task by task."""
+    the tasks without one. The last one counts, and what is typed goes before what a file has,
+    task by task."""
 
     def __init__(self, kind: click.ParamType[Any]) -> None:
         self.kind = kind
@@ -201,9 +202,6 @@ class _ByTask:
                 task, text = "", value
             elif not (task and text):
                 raise click.BadParameter(f"{value!r} is not {param.metavar}")
-            if pairs.get(task, text) != text:
-                which = f"{task}=" if task else ""
-                raise click.BadParameter(f"given twice: {which}{pairs[task]} and {which}{text}")
             pairs[task] = text
         return {task: self.kind.convert(text, param, ctx) for task, text in pairs.items()}
 
@@ -426,7 +424,9 @@ def _config_value(value: Any, option: click.Option, where: str) -> Any:
         value = [f"{key}={text}" for key, text in value.items()]
     if isinstance(option.callback, _ByTask):
         items = value if isinstance(value, dict | list) else [value]
-        pairs = items.items() if isinstance(items, dict) else (("", item) for item in items)
+        pairs = list(items.items() if isinstance(items, dict) else (("", item) for item in items))
+        if not all(type(item) in (str, int, float) for _, item in pairs):
+            raise ConfigError(f"{where} must be a text or a number, or some by task, not {value!r}")
         return [f"{task}={item}" if task else str(item) for task, item in pairs]
     if option.callback is _json_pairs and isinstance(value, dict):
         value = [f"{key}={json.dumps(item, default=str)}" for key, item in value.items()]

@@ -18,8 +18,7 @@ from claimscore.baseline.provider import BuiltinProvider
 from claimscore.cli import main
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, RejectedError
-from claimscore.pipeline import plan as plan_module
-from claimscore.pipeline import run as run_module
+from claimscore.pipeline.llm.providers import base
 from claimscore.pipeline.run import RunResult, run
 from claimscore.runs import RunDirectory, compaction
 from claimscore.types import Completion, Request
@@ -65,8 +64,7 @@ def small() -> object:
     """Files of two and four chunks, a provider that counts, a model that is none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "SIZES", (2, 4))
-        for module in (plan_module, run_module):
-            patch.setattr(module, "load_provider", lambda _: Counting())
+        patch.setattr(base, "load_provider", lambda _: Counting())
         patch.setattr("claimscore.pipeline.model_stage.load_model", lambda *_: FakeClassifier())
         yield
 

@@ -128,11 +128,11 @@ def test_parameters_and_headers_reach_the_server(
         assert claimscore("score", out, "--metrics", "llm-judge", "--quiet") == 0
         assert claimscore(*call, *headers, *params) == 0  # all of it is stored
         assert claimscore(*call, *headers, *params[:2]) == 2
-        assert "--llm-param: was " in capsys.readouterr().err
+        assert "--llm-param of judge: was " in capsys.readouterr().err
         assert len(server.bodies) == n_asked
         assert claimscore(*plain, "--out", tmp_path / "other") == 0  # other questions
         assert len(server.bodies) == 2 * n_asked
-    settings = tomllib.loads((out / "run.toml").read_text())["additive"]["llm"]
+    settings = tomllib.loads((out / "run.toml").read_text())["additive"]["llm"]["judge"]
     assert json.loads(settings["params"]) == {"seed": 7, "user": {"a": None}}
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in written if b"secret-of-tenant" in path.read_bytes()]

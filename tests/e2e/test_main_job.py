@@ -238,7 +238,7 @@ class TestRefused:
             assert claimscore(*run, *llm, broken.base_url) == 2
             assert claimscore(*run, *llm, server.base_url) == 0
             assert claimscore(*run, *llm, broken.base_url) == 2
-        assert "--base-url: was" in capsys.readouterr().err.splitlines()[-1]
+        assert "server (--base-url) of decompose: was" in capsys.readouterr().err.splitlines()[-1]
 
     def test_a_key_is_not_sent_over_plain_http(
         self, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
@@ -261,9 +261,9 @@ def test_settings_from_a_file(tmp_path: Path, capsys: Any) -> None:
     for wrong, message in (
         ("granluarity = 1", "granluarity"),
         ("seed = 1.5", "seed must be of type int"),
-        ("rpm = true", "rpm must be of type float"),
+        ("rpm = true", "rpm must be a text or a number"),
         ("metrics = [1]", "metrics must be a list of texts"),
-        ("llm = {model = 'x'}", "llm must be of type str"),
+        ("llm = {decompose = ['x']}", "llm must be a text or a number, or some by task"),
     ):
         config.write_text(wrong + "\n")
         assert claimscore(*run, "--out", tmp_path / "other") == 2

@@ -69,10 +69,10 @@ def test_score_asks_the_server_of_its_command_line_alone(
         asked = theirs.n_requests
         more = ("score", out, "--metrics", "claim-support-share")
         said = refused(out, cli, *more)
-        assert "--llm: was " in said
-        assert f'--base-url: was "{theirs.base_url}"' in said
+        assert "--llm of decompose: was " in said
+        assert f'server (--base-url) of decompose: was "{theirs.base_url}"' in said
         said = refused(out, cli, *more, "--llm", "openai:m", "--base-url", mine.base_url)
-        assert f'--base-url: was "{theirs.base_url}"' in said
+        assert f'server (--base-url) of decompose: was "{theirs.base_url}"' in said
         assert (theirs.n_requests, mine.n_requests) == (asked, 0)
         assert cli(*more, *server).status == 0
         assert theirs.n_requests > asked
