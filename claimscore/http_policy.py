@@ -65,8 +65,8 @@ def socket_options() -> list[tuple[int, int, int]]:
     return options
 
 
-def open_network(base_url: str, max_connections: int | None) -> httpx2.AsyncHTTPTransport:
-    """The way to a server: direct, or through the proxy that stands before it.
+def open_line(base_url: str) -> httpx2.AsyncHTTPTransport:
+    """One connection to a server: direct, or through the proxy that stands before it.
 
     Raises `ConfigError` where that proxy cannot be used.
     """
@@ -75,7 +75,7 @@ def open_network(base_url: str, max_connections: int | None) -> httpx2.AsyncHTTP
     try:
         return httpx2.AsyncHTTPTransport(
             proxy=proxy_before(base_url),
-            limits=httpx2.Limits(max_connections=max_connections, keepalive_expiry=IDLE_S),
+            limits=httpx2.Limits(max_connections=1, keepalive_expiry=IDLE_S),
             socket_options=socket_options(),
             verify=tls_context(),
         )

@@ -8,24 +8,37 @@ answer.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import math
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anyio
 import httpx2
 
 from claimscore import __version__
 from claimscore.errors import ClaimscoreError, ConfigError, TransientError
-from claimscore.http_policy import CONNECT_S, open_network, password_wanted, reason_of, scrubbed
+from claimscore.http_policy import (
+    CONNECT_S,
+    IDLE_S,
+    open_line,
+    password_wanted,
+    reason_of,
+    scrubbed,
+)
+
+_UNLIMITED = 1_000_000
 
 #: A larger answer is a broken one.
 MAX_BODY_BYTES = 64 * 2**20
 
 #: What a request keeps of an SDK's headers; all others are ours.
 _KEPT = frozenset({b"accept", b"content-length", b"content-type", b"transfer-encoding"})
+
+#: What an SDK would unpack an answer by; a charset may be one of `zlib` too.
+_UNPACKS = frozenset({b"content-encoding", b"content-type"})
 
 #: The extension of a request whose answer may be of any size: it is written to disk as it comes.
 UNBOUNDED = "claimscore.unbounded"
@@ -67,10 +80,9 @@ class Connection:
             **{name.lower(): value for name, value in (headers or {}).items()},
             "accept-encoding": "identity",
         }
-        network = transport or open_network(base_url, max_connections)
         connect_s = min(CONNECT_S, timeout_s / 2)
         self.http = httpx2.AsyncClient(
-            transport=_Guard(network, base_url, sent),
+            transport=_Guard(base_url, sent, max_connections, transport),
             timeout=httpx2.Timeout(timeout_s, connect=connect_s, pool=None),
             follow_redirects=False,
             trust_env=False,
@@ -160,17 +172,29 @@ class Connection:
 
 
 class _Guard(httpx2.AsyncBaseTransport):
-    """Around a transport: sends our headers, and reads only what an answer may be."""
+    """Sends our headers, and reads only what an answer may be.
+
+    Each connection is a transport of its own, here a line: httpx2's pool looks at all that it has
+    at every request, which for a hundred takes longer than the request itself.
+    """
 
     def __init__(
-        self, network: httpx2.AsyncBaseTransport, base_url: str, headers: Mapping[str, str]
+        self,
+        base_url: str,
+        headers: Mapping[str, str],
+        max_connections: int | None,
+        replacement: httpx2.AsyncBaseTransport | None,
     ) -> None:
-        self._network = network
-        self._base_url = base_url
+        self.base_url = base_url
         self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+        self._free = anyio.Semaphore(max_connections or _UNLIMITED)
+        self._replacement = replacement
+        #: Since when, and which; the one used last is used first.
+        self._idle: collections.deque[tuple[float, httpx2.AsyncBaseTransport]] = collections.deque()
+        self._is_closed = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        kept = [line for line in request.headers.raw if line[0].lower() in _KEPT]
+        kept = [header for header in request.headers.raw if header[0].lower() in _KEPT]
         sent = httpx2.Request(  # an SDK looks its own headers up again in the request
             request.method,
             request.url,
@@ -178,57 +202,84 @@ class _Guard(httpx2.AsyncBaseTransport):
             stream=request.stream,
             extensions=request.extensions,
         )
-        response = await self._network.handle_async_request(sent)
-        is_plain = all(
-            value.lower() == b"identity"
-            for name, value in response.headers.raw
-            if name.lower() == b"content-encoding"
+        await self._free.acquire()
+        line = self._idle.pop()[1] if self._idle else self._replacement or open_line(self.base_url)
+        try:
+            response = await line.handle_async_request(sent)
+        except BaseException:
+            await self.put_back(line)
+            raise
+        body: httpx2.AsyncByteStream = _Body(self, line, response, UNBOUNDED in request.extensions)
+        lines = response.headers.raw
+        codings = {value.lower() for name, value in lines if name.lower() == b"content-encoding"}
+        if codings - {b"identity"}:
+            await body.aclose()
+            if response.is_success:
+                raise TransientError(f"{self.base_url}: the answer cannot be decoded", "body")
+            body = httpx2.ByteStream(b"")
+        return httpx2.Response(
+            response.status_code,
+            headers=[header for header in lines if header[0].lower() not in _UNPACKS],
+            stream=body,
+            extensions=response.extensions,
         )
-        if not response.is_success:  # an SDK decodes it, and a charset may name a way to unpack
-            response.headers["content-type"] = "application/json"
-        if is_plain:
-            limit = math.inf if UNBOUNDED in request.extensions else MAX_BODY_BYTES
-            response.stream = _Body(response, self._base_url, limit)
-            return response
-        await response.aclose()
-        if response.is_success:
-            raise TransientError(f"{self._base_url}: the answer cannot be decoded", "body")
-        del response.headers["content-encoding"]
-        return httpx2.Response(response.status_code, headers=response.headers, content=b"")
+
+    async def put_back(self, line: httpx2.AsyncBaseTransport) -> None:
+        """Keep a line for the next request; one that was idle for long is closed instead."""
+        self._free.release()
+        now = anyio.current_time()
+        self._idle.append((now, line))
+        with anyio.CancelScope(shield=True):
+            while self._idle and (self._is_closed or self._idle[0][0] < now - IDLE_S):
+                await self._idle.popleft()[1].aclose()
 
     async def aclose(self) -> None:
-        await self._network.aclose()
+        """Close what is idle now, and the rest as it comes back."""
+        self._is_closed = True
+        while self._idle:
+            await self._idle.popleft()[1].aclose()
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A response's body; of a refusal that breaks off, what came."""
+    """A response's body; of a refusal that breaks off, what came. Its end frees the line."""
 
-    def __init__(self, response: httpx2.Response, base_url: str, limit: float) -> None:
+    def __init__(
+        self,
+        guard: _Guard,
+        line: httpx2.AsyncBaseTransport,
+        response: httpx2.Response,
+        is_unbounded: bool,
+    ) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
+        self._guard = guard
+        self._line: httpx2.AsyncBaseTransport | None = line
         self._stream = response.stream
-        self._network: Any = response.extensions.get("network_stream")
         self._is_answer = response.is_success
-        self._base_url = base_url
-        self._left = limit
+        self._left = math.inf if is_unbounded else MAX_BODY_BYTES
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        url = self._guard.base_url
         try:
             async for part in self._stream:
                 self._left -= len(part)
                 if self._left < 0:
-                    raise TransientError(
-                        f"{self._base_url}: the answer is larger than {MAX_BODY_BYTES:,} bytes",
-                        "body",
-                    )
+                    message = f"the answer is larger than {MAX_BODY_BYTES:,} bytes"
+                    raise TransientError(f"{url}: {message}", "body")
                 yield part
         except (httpx2.NetworkError, httpx2.ProtocolError):
             if self._is_answer:
-                raise TransientError(f"{self._base_url}: the answer broke off", "body") from None
-        if self._network is not None and _read_beyond(self._stream):
-            await self._network.aclose()  # so it is not used again
+                raise TransientError(f"{url}: the answer broke off", "body") from None
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        line, self._line = self._line, None
+        if line is not None:
+            is_spoilt = _read_beyond(self._stream)
+            try:
+                await self._stream.aclose()
+                if is_spoilt:
+                    await line.aclose()
+            finally:
+                await self._guard.put_back(line)
 
 
 def _read_beyond(stream: object) -> bool:
