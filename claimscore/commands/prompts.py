@@ -90,17 +90,17 @@ def prompts_show(prompt: str, prompts_dir: Path | None, toml: bool, as_json: boo
     from claimscore.prompts import Spec
 
     spec = Spec.parse(prompt)
-    found = spec.load(prompts_dir)  # a broken one is refused
+    loaded = spec.load(prompts_dir)  # a broken one is refused
     path = spec.path(prompts_dir)
     if toml:
         print(path.read_text(encoding="utf-8"), end="")
         return
     if as_json:
-        resolved = dataclasses.asdict(found)
-        print(json.dumps({**resolved, "digest": found.digest, "path": str(path)}))
+        resolved = dataclasses.asdict(loaded)
+        print(json.dumps({**resolved, "digest": loaded.digest, "path": str(path)}))
         return
-    print(f"{found.name} {found.version} @{found.digest}   {path}")
-    print("\n".join(_resolved(found)))
+    print(f"{loaded.name} {loaded.version} @{loaded.digest}   {path}")
+    print("\n".join(_resolved(loaded)))
 
 
 def _resolved(prompt: Prompt) -> Iterator[str]:
@@ -174,33 +174,37 @@ def prompts_check(prompt: str, prompts_dir: Path | None, as_json: bool) -> int:
     from claimscore.prompts import Spec
 
     spec = Spec.parse(prompt)
-    found = spec.load(prompts_dir)
+    loaded = spec.load(prompts_dir)
     path = spec.path(prompts_dir)
-    task = TASKS.get(spec.name or found.name)
-    problems = [f"{path}: {problem}" for problem in prompt_problems(task, found)] if task else []
-    notes, messages = list(_notes(found)), found.render({name: f"${name}" for name in found.fields})
+    task = TASKS.get(spec.name or loaded.name)
+    problems = [f"{path}: {problem}" for problem in prompt_problems(task, loaded)] if task else []
+    notes, messages = (
+        list(_notes(loaded)),
+        loaded.render({name: f"${name}" for name in loaded.fields}),
+    )
     code = EXIT_USAGE if problems else EXIT_OK
     if as_json:
         checked = {
-            "name": found.name,
-            "version": found.version,
-            "digest": found.digest,
+            "name": loaded.name,
+            "version": loaded.version,
+            "digest": loaded.digest,
             "path": str(path),
             "task": None if task is None else task.name,
             "problems": problems,
             "notes": notes,
-            "schema": None if found.schema is None else found.schema.schema,
+            "schema": None if loaded.schema is None else loaded.schema.schema,
+            "label_words": loaded.label_words,
             "messages": [message._asdict() for message in messages],
         }
         print(json.dumps(checked))
         return code
     purpose = "a table (claimscore map)" if task is None else f"the task {task.name}"
-    print(f"{found.name} {found.version} @{found.digest}, for {purpose}   {path}")
+    print(f"{loaded.name} {loaded.version} @{loaded.digest}, for {purpose}   {path}")
     for line in (*(f"problem: {one}" for one in problems), *(f"note: {one}" for one in notes)):
         print(line)
     for role, content in messages:
         print(f"\n[{role}]\n{content}")
-    print("\n".join(["", "[output schema]", *_schema_lines(found)]))
+    print("\n".join(["", "[output schema]", *_schema_lines(loaded)]))
     return code
 
 

@@ -8,6 +8,7 @@ asked about alone, so it costs the others nothing.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -175,37 +176,34 @@ async def ask_units(
     Where a request about several is not sent, all of its units get `NOT_SENT`: which of them its
     answer would leave is not known.
     """
+    ask = functools.partial(
+        engine.answer_all,
+        step=prompt_requests.n_samples,
+        max_tokens_limit=prompt_requests.settings.max_tokens_limit,
+        provider=prompt_requests.provider,
+    )
     outcomes: dict[UnitSample, Answer[dict[str, Any]] | Failure] = {}
     questions = prompt_requests.questions(units)
     alone = [question for question in questions if len(question.units) == 1]
     groups = [question for question in questions if len(question.units) > 1]
-    group_outcomes = await engine.answer_all(
-        [question.request for question in groups],
-        prompt_requests.parse_several,
-        step=prompt_requests.n_samples,
-        max_tokens_limit=prompt_requests.settings.max_tokens_limit,
-        counted=False,
-        provider=prompt_requests.provider,
-    )
+    requests = [question.request for question in groups]
+    group_outcomes = await ask(requests, prompt_requests.parse_several, counted=False)
     for question, answers in zip(groups, group_outcomes, strict=True):
         if answers is NOT_SENT:
             outcomes |= {(unit, question.sample): NOT_SENT for unit in question.units}
             continue
         usable: dict[int, dict[str, Any]] = {}
         if not isinstance(answers, Failure):
-            usable = prompt_requests.said(question, answers.value, units)
+            usable = prompt_requests.usable(question, answers.value, units)
             of_all = answers.key, answers.completion
             for unit, answer in usable.items():
                 outcomes[unit, question.sample] = Answer(*of_all, answer, answers.cached)
         left = (unit for unit in question.units if unit not in usable)
         alone += prompt_requests.alone(question, left, units)
     parse = prompt_requests.parse_one
-    single_outcomes = await engine.answer_all(
+    single_outcomes = await ask(
         [question.request for question in alone],
         ParseWord(parse) if prompt_requests.prompt.label_words else parse,
-        step=prompt_requests.n_samples,
-        max_tokens_limit=prompt_requests.settings.max_tokens_limit,
-        provider=prompt_requests.provider,
     )
     for question, outcome in zip(alone, single_outcomes, strict=True):
         outcomes[question.units[0], question.sample] = outcome
@@ -216,14 +214,7 @@ async def ask_units(
             if isinstance(outcome, Answer)
             and (request := prompt_requests.again(units, place, outcome))
         }
-        second = await engine.answer_all(
-            list(again.values()),
-            prompt_requests.parse_one,
-            step=prompt_requests.n_samples,
-            max_tokens_limit=prompt_requests.settings.max_tokens_limit,
-            counted=False,
-            provider=prompt_requests.provider,
-        )
+        second = await ask(list(again.values()), prompt_requests.parse_one, counted=False)
         for place, outcome in zip(again, second, strict=True):
             if outcome is NOT_SENT:
                 continue
@@ -344,7 +335,7 @@ class PromptRequests:
             raise ParseError(why)
         return answers
 
-    def said(
+    def usable(
         self,
         question: PromptRequest,
         answers: Mapping[int, dict[str, Any] | None],

@@ -132,7 +132,7 @@ class AnswerForm:
         items = answer.get(ANSWERS) if isinstance(answer, dict) and len(answer) == 1 else None
         if not isinstance(items, list):
             raise ParseError(f'the answer must be {{"{ANSWERS}": [...]}}')
-        found: dict[int, dict[str, Any] | None] = {}
+        answers: dict[int, dict[str, Any] | None] = {}
         why = "no text is answered"
         for item in items:
             number = item.get(TEXT_NUMBER) if isinstance(item, dict) else None
@@ -145,12 +145,12 @@ class AnswerForm:
                 del columns[TEXT_NUMBER]
             if type(number) is not int:
                 continue
-            if number in found:
+            if number in answers:
                 raise ParseError(f"text {number} is answered twice")
-            found[number] = columns
-        if not any(columns is not None for columns in found.values()):
+            answers[number] = columns
+        if not any(columns is not None for columns in answers.values()):
             raise ParseError(why)
-        return found
+        return answers
 
     @functools.cached_property
     def _numbered(self) -> AnswerForm:

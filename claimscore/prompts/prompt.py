@@ -177,7 +177,7 @@ class Prompt:
     def _example(self, answer: str) -> Iterator[dict[str, Any]]:
         with contextlib.suppress(ParseError):
             if self.takes_several:
-                yield from (found for found in self.parse_several(answer).values() if found)
+                yield from (columns for columns in self.parse_several(answer).values() if columns)
             else:
                 yield self.parse(answer)
 

@@ -214,13 +214,13 @@ def _claims(given: PassInput) -> list[_Claim]:
     rows = given.read("claims").filter(side=side).select(columns)
     has_text = SIDE_COLUMNS.get(side) in given.records.columns
     whole = dict(given.records.select("id", SIDE_COLUMNS[side]).iter_rows()) if has_text else {}
-    found = []
+    claims = []
     for record, sentence_index, claim_index, sentence, claim in rows.iter_rows():
         text = whole.get(record) if sentence is None else sentence
         if text and text.strip() not in ("", claim):
-            found.append(_Claim(record, sentence_index, claim_index, (text, claim)))
+            claims.append(_Claim(record, sentence_index, claim_index, (text, claim)))
     places = {record: place for place, record in enumerate(given.records["id"])}
-    return sorted(found, key=lambda claim: places[claim.id])
+    return sorted(claims, key=lambda claim: places[claim.id])
 
 
 NLI_PASS = ModelPass("nli", "nli", nli_pass, after=("decompose",))
