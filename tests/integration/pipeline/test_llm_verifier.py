@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 from claimscore.errors import RejectedError
-from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 from claimscore.prompts import load_prompt
 from claimscore.prompts.files import PACKAGE
 from claimscore.types import Completion, TokenLogprob, Usage
@@ -52,9 +51,11 @@ def files(tmp_path: Path) -> Path:
     return tmp_path / "in.jsonl"
 
 
-def call_of(tmp_path: Path, server: FakeServer, *options: str) -> tuple[Any, ...]:
+def call_of(
+    tmp_path: Path, server: FakeServer, *options: str, model: str = "openai:m"
+) -> tuple[Any, ...]:
     """A run of all records whose claims are sentences, judged by the server."""
-    llm = ("--llm", "openai:m", "--base-url", server.base_url, "--verifier", "llm")
+    llm = ("--llm", model, "--base-url", server.base_url, "--verifier", "llm")
     call = ("run", files(tmp_path), "--out", tmp_path / "run", "--units", "sentences", *llm)
     return *call, "--metrics", "faithfulness", *options
 
@@ -206,12 +207,9 @@ def test_an_odd_verdict_costs_no_other_one(
     assert reason[logprobs] in failure["example"]
 
 
-def test_a_provider_without_log_probabilities_is_refused(
-    tmp_path: Path, cli: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(OpenAIProvider, "has_logprobs", False)
+def test_a_provider_without_log_probabilities_is_refused(tmp_path: Path, cli: Command) -> None:
     prompt = PACKAGE / "verify" / "minicheck.toml"
-    table, llm = files(tmp_path), ("--llm", "openai:m")
+    table, llm = files(tmp_path), ("--llm", "anthropic:m")
     (tmp_path / "table.csv").write_text("source,text\nIt rained.,Rain.\n", encoding="utf-8")
     verifier = ("--verifier", "llm", "--prompt", "verify=minicheck", "-m", "faithfulness")
     for call in (
@@ -220,7 +218,9 @@ def test_a_provider_without_log_probabilities_is_refused(
     ):
         refused = cli(*call, *llm, "--quiet")
         assert refused.status == 2
-        assert "[label_words] are read from log-probabilities, which openai does not" in refused.err
+        assert (
+            "[label_words] are read from log-probabilities, which anthropic does not" in refused.err
+        )
         assert len(refused.err.strip().splitlines()) == 1
 
 
@@ -255,7 +255,7 @@ def test_batch_jobs_hold_nothing_back(tmp_path: Path, cli: Command) -> None:
         return await verdict(body)
 
     with FakeServer(answer=answer, logprobs="ignored") as server:
-        summary = cli(*call_of(tmp_path, server, "--llm", "openai-batch:m", "--json")).json()
+        summary = cli(*call_of(tmp_path, server, "--json", model="openai-batch:m")).json()
     assert lengths[:5] == [2, 2, 2, 2, 4]
     assert summary["metrics"]["faithfulness"]["mean"] == 0.5
     assert "Every probability of support is 1 or 0" in summary["notices"][0]
