@@ -44,8 +44,8 @@ MUTATIONS = (
     Mutation(
         name="cap ignored",
         file="claimscore/pipeline/llm/budget/cap.py",
-        old="if billed + possibly + self._held_pico + pico <= self._cap:",
-        new="if self._cap >= 0:",
+        old="if self._cap is None or worst + self.ledger.held_pico + pico_usd <= self._cap:",
+        new="if self._cap is None or self._cap >= 0:",
         tests=("tests/unit/pipeline/llm/budget/test_cap.py",),
     ),
     # A damaged answer in the cache is served.
@@ -59,9 +59,9 @@ MUTATIONS = (
     # A request that always fails is sent far more often than it may be.
     Mutation(
         name="retry unbounded",
-        file="claimscore/pipeline/llm/engine.py",
-        old="if attempts.exhausted:",
-        new="if attempts.sent > 100:",
+        file="claimscore/pipeline/llm/endpoints.py",
+        old="return used >= self._dispatcher.max_attempts",
+        new="return self.sent > 100",
         tests=("tests/unit/pipeline/llm/test_engine_faults.py",),
     ),
     # Another model is given the answers of this one.

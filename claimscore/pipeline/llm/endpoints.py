@@ -161,6 +161,7 @@ class Endpoint:
         is_patient = getattr(provider, "timeout_s", math.inf) > (bounds.timeout_s or 0)
         self._timeout_s = bounds.timeout_s if is_patient else None
         self._n_slots = bounds.max_concurrency
+        self._batches = provider if isinstance(provider, Collecting) else None
         self._estimate = TokenEstimate()
 
     @property
@@ -178,8 +179,8 @@ class Endpoint:
         limits, breaker, error = self.limiter.state(), self.breaker, self.breaker.last_error
         down_s = breaker.failing_s if breaker.is_open else 0.0
         waiting_s, why = max(0.0, limits.paused_until - anyio.current_time()), ""
-        if isinstance(self.provider, Collecting):
-            why, waiting_s = self.provider.under_way()
+        if self._batches is not None:
+            why, waiting_s = self._batches.under_way()
         elif breaker.is_open:
             waiting_s, why = down_s, f"no answers: {error}"
             if error is not None and error.kind == "timeout":
@@ -224,7 +225,7 @@ class Endpoint:
         the run.
         """
         dispatcher, request, is_sent = self.dispatcher, attempts.request, False
-        is_counted = isinstance(self.provider, Collecting) and self.provider.is_sent(attempts.key)
+        is_counted = self._batches is not None and self._batches.is_sent(attempts.key)
         try:
             reservation = None if is_counted else dispatcher.spending.try_reserve(request)
             if reservation is None and not is_counted:
@@ -281,15 +282,13 @@ class Endpoint:
             timed_out = kind == "timeout"
             self.limiter.failed(permit, counted=may_be_billed, limits=limits, timed_out=timed_out)
         self.unreached += kind == "connect"
-        is_unsent = isinstance(self.provider, Collecting) and not self.provider.is_sent(key)
         if reservation is None:
             return
-        if is_unsent and may_be_billed:
-            self.dispatcher.spending.release(reservation, sent=False)
-        elif may_be_billed:
+        is_sent = kind != "connect" and (self._batches is None or self._batches.is_sent(key))
+        if may_be_billed and is_sent:
             self.dispatcher.spending.keep(reservation)
         else:
-            self.dispatcher.spending.release(reservation, sent=kind != "connect")
+            self.dispatcher.spending.release(reservation, sent=is_sent)
 
     def _count_failure(self, error: TransientError, attempts: Attempts) -> None:
         """Decide whether a failure is evidence against the server, and counts against the request.

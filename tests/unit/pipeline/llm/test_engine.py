@@ -291,6 +291,9 @@ class FakeBatches(FakeProvider):
     async def recover(self, *_: object) -> None:
         pass
 
+    def is_sent(self, key: str) -> bool:
+        return False
+
     def notice(self) -> str:
         return "batch 1 goes on"
 
