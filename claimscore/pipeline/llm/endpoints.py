@@ -386,23 +386,18 @@ class Dispatcher:
         Requests wait in a line, and the first of it looks. Those that must avoid an endpoint where
         they failed look beside it, so that they keep nothing from the others.
         """
-        if self.stop.reason is None and not self._line.locked():
-            slot = self._best(attempts)
-            if slot is not None:
-                return slot
+        if not self._line.locked() and (slot := self._best(attempts)):
+            return slot
         with self.stop.waiting():
             async with contextlib.nullcontext() if attempts.avoid else self._line:
-                while self.stop.reason is None:
-                    slot = self._best(attempts)
-                    if slot is not None:
-                        return slot
+                while (slot := self._best(attempts)) is None:
                     choice = self._choice(attempts.avoid)
                     wait_s = min(endpoint.wait_s(attempts.request) for endpoint in choice)
                     if self.is_down:
                         wait_s = min(wait_s, self.check_patience())
                     with anyio.move_on_after(max(wait_s, _LEAST_NAP_S)):
                         await self._changed.wait()
-        raise Halted
+                return slot
 
     def check_patience(self) -> float:
         """Seconds for which a wait that a server asked for may go on before this is called again.
@@ -429,7 +424,7 @@ class Dispatcher:
 
     def _best(self, attempts: Attempts) -> tuple[Endpoint, Permit] | None:
         """A slot at an endpoint that is to be probed, else where fewest requests are in flight."""
-        if attempts.given_up.is_set():
+        if attempts.given_up.is_set() or self.stop.reason is not None:
             raise Halted
         choice = self._choice(attempts.avoid)
         if len(choice) > 1:
