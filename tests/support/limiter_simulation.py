@@ -224,7 +224,7 @@ class Client:
             self._n_slots -= 1
             self._line.append(self._again.popleft() if self._again else self._new_row())
         while self._line:
-            tokens = self._line[0].expect()
+            tokens = (self._line[0].expect(),) * 2
             permit = self.limiter.try_reserve(tokens, self._n_in_flight)
             if permit is None:
                 self._wake(self.world.now + self.limiter.wait_s(tokens, self._n_in_flight))

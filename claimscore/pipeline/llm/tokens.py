@@ -14,6 +14,9 @@ BYTES_PER_TOKEN = 4.0
 #: The first expectation of a prompt counts as so many tokens of it.
 _FIRST_TOKENS = 10.0
 
+#: The first expectation of an answer, as a share of the tokens that it may have.
+_FIRST_SHARE = 1 / 16
+
 #: About so many answers are remembered.
 _MEMORY = 200
 
@@ -72,14 +75,14 @@ class TokenEstimate:
     def __init__(self) -> None:
         self._kinds: dict[str, TokenMeans] = {}
 
-    def expect(self, request: Request) -> int:
-        """Prompt and completion tokens of a request not yet sent."""
-        kind = self._kinds.get(_name(request))
-        if kind is None:
-            return sum(most_tokens(request))
-        prompt = prompt_bytes(request) / kind.bytes_per_token
-        output = (request.max_tokens + kind.n_seen * kind.output_tokens) / (1 + kind.n_seen)
-        return math.ceil(prompt + min(output, request.max_tokens))
+    def expect(self, request: Request) -> tuple[int, int]:
+        """Tokens that a request not yet sent takes likely, and that are to be reserved for it."""
+        kind = self._kinds.get(_name(request), TokenMeans())
+        prompt, most = prompt_bytes(request) / kind.bytes_per_token, request.max_tokens
+        n_seen, answers = kind.n_seen, kind.n_seen * min(kind.output_tokens, most)
+        likely = math.ceil(prompt + (_FIRST_SHARE * most + answers) / (1 + n_seen))
+        reserved = math.ceil(prompt + (most + answers) / (1 + n_seen))
+        return likely, reserved if n_seen else sum(most_tokens(request))
 
     def learn(self, request: Request, completion: Completion) -> int:
         """Tokens that an answered request took, by the server's count where it gave one, and at

@@ -19,18 +19,18 @@ _ROUNDING = 1e-6
 class Permit:
     """Leave to send one request, ended exactly once at the limiter it came from.
 
-    `tokens` are those expected until it is answered, then those it took; `in_flight` others were
+    `tokens` are those reserved until it is answered, then those it took; `in_flight` others were
     in flight when it was sent.
     """
 
-    tokens: float
+    tokens: int
     sent_at: float
     in_flight: int
     is_refused: bool = False
 
 
 class TokenBucket:
-    """`rate` units a second flow in, up to the burst of `BURST_S` or `capacity`.
+    """`rate` units a second flow in, up to `capacity`.
 
     The level may fall below zero: a large request goes when nothing is owed and is paid off
     afterwards. In any window of T seconds the units taken, but for the last request, are at most
@@ -43,23 +43,22 @@ class TokenBucket:
         self.capacity = self.level = 0.0
         self._at: float | None = None
 
-    def set_rate(self, rate: float, capacity: float | None = None) -> None:
-        """Take another rate from now on."""
-        self.rate, self.capacity = rate, BURST_S * rate if capacity is None else capacity
+    def set_rate(self, rate: float, capacity: float = 0.0) -> None:
+        """Take another rate from now on, and a capacity of `BURST_S` at least."""
+        self.rate, self.capacity = rate, max(capacity, BURST_S * rate)
 
     def fill(self, now: float) -> float:
         """Bring the level up to date; return the seconds in which the bucket was not full."""
         passed_s = 0.0 if self._at is None else max(0.0, now - self._at)
         self._at = now if self._at is None else max(now, self._at)
         filling_s = min(passed_s, max(0.0, self.capacity - self.level) / self.rate)
-        self.level = min(self.level + self.rate * filling_s, self.capacity)
+        self.level += self.rate * filling_s
         return filling_s
 
-    def wait_s(self, now: float, needed: float = 0.0) -> float:
-        """Seconds until `needed` units are there, by default until nothing is owed; 0.0 now."""
+    def wait_s(self, now: float) -> float:
+        """Seconds until nothing is owed; 0.0 now."""
         self.fill(now)
-        missing = needed - self.level
-        return missing / self.rate if missing > _ROUNDING else 0.0
+        return -self.level / self.rate if self.level < -_ROUNDING else 0.0
 
     def rest_until(self, when: float) -> None:
         """Let nothing flow in before this time, and drop what was saved up."""

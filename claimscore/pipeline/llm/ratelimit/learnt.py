@@ -7,8 +7,8 @@ import math
 
 from claimscore.pipeline.llm.ratelimit.bucket import FIRST_BURST, Permit, TokenBucket
 
-#: In flight after a pause or an outage.
-_WINDOW_AFTER_PAUSE = 2.0
+#: In flight after a pause.
+AFTER_PAUSE = 2
 
 #: The window grows by so much with every answer, and doubles in so many seconds without any.
 _GROWTH = 0.5
@@ -39,9 +39,9 @@ class Window:
         """How many may be in flight since answers did not come in time; None where they do."""
         return int(self._size) if self._size < 2 * self._threshold < math.inf else None
 
-    def restart(self) -> None:
+    def restart(self, size: float = FIRST_BURST) -> None:
         """Begin again with few requests in flight."""
-        self._size, self._grown_at = _WINDOW_AFTER_PAUSE, None
+        self._size, self._grown_at = min(size, self._threshold), None
 
     def open(self) -> None:
         """End: something else bounds the requests."""
@@ -125,8 +125,8 @@ class LearntRate:
     def is_closed(self) -> bool:
         """Whether all requests by which the rate was to fall were refused, and none has passed
         since: the server is closed for now, whatever the rate."""
-        refused = [permit for permit in self._judged if permit.is_refused]
-        return bool(refused) and refused == self._judged and not self._has_passed
+        all_refused = not self._has_passed and all(permit.is_refused for permit in self._judged)
+        return all_refused and bool(self._judged)
 
     def wait_s(self, now: float) -> float:
         """Seconds until one more request may be sent; 0.0 now."""

@@ -10,7 +10,7 @@ import anyio
 
 from claimscore.pipeline.llm.ratelimit.bucket import Permit
 from claimscore.pipeline.llm.ratelimit.declared import DeclaredLimit
-from claimscore.pipeline.llm.ratelimit.learnt import LearntRate, Window
+from claimscore.pipeline.llm.ratelimit.learnt import AFTER_PAUSE, LearntRate, Window
 from claimscore.types import RateLimits
 
 #: Without a `retry-after` the first pause is so long; each further one is twice as long.
@@ -48,8 +48,7 @@ class RateLimiter:
     `LearntRate`. Where nearly nothing passes, or such a refusal asks for more than a second, all
     requests pause; a pause lasts as long as the server asks.
 
-    `on_event` hears of what happens seldom: "limits learnt", "rate lowered" (the first time) and
-    "paused".
+    `on_event` hears of what happens seldom: "limits learnt" and "paused".
     """
 
     def __init__(
@@ -72,10 +71,11 @@ class RateLimiter:
         self._why_paused = ""
         self._n_pauses = 0
 
-    def wait_s(self, tokens: int, in_flight: int) -> float:
-        """Seconds until a request of so many tokens may go beside those in flight; 0.0 now.
+    def wait_s(self, tokens: tuple[int, int], in_flight: int) -> float:
+        """Seconds until a request may go beside those in flight; 0.0 now.
 
-        It is as far as is known: every outcome may change it.
+        `tokens` are those that it takes likely, and those to be reserved for it. The answer is as
+        far as is known: every outcome may change it.
         """
         now = self._clock()
         return max(
@@ -84,16 +84,19 @@ class RateLimiter:
             self._window.wait_s(in_flight, now),
             self._learnt.wait_s(now),
             self._requests.wait_s(1, now),
-            self._tokens.wait_s(tokens, now),
+            self._tokens.wait_s(tokens[1], now),
         )
 
-    def try_reserve(self, tokens: int, in_flight: int) -> Permit | None:
-        """A permit for a request of so many tokens; None where it may not go now."""
+    def try_reserve(self, tokens: tuple[int, int], in_flight: int) -> Permit | None:
+        """A permit for a request (parameters as above); None where it may not go now."""
         if self.wait_s(tokens, in_flight) > 0:
             return None
-        permit = Permit(tokens, self._clock(), in_flight)
-        for part in (self._requests, self._tokens, self._learnt, self._window):
-            part.take(permit)
+        likely, reserved = tokens
+        permit = Permit(reserved, self._clock(), in_flight)
+        self._requests.take(permit, 1)
+        self._tokens.take(permit, likely)
+        self._learnt.take(permit)
+        self._window.take(permit)
         return permit
 
     def answered(self, permit: Permit, used_tokens: int, limits: RateLimits | None) -> None:
@@ -103,21 +106,20 @@ class RateLimiter:
         if not self._learnt.is_closed:
             self._n_pauses = 0
         self._took(permit, used_tokens)
-        self._follow_headers(permit, limits)
+        self._follow_headers(limits)
 
     def refused(
         self, permit: Permit, retry_after_s: float | None, limits: RateLimits | None
     ) -> None:
         """The server said that this was too fast (429)."""
         self.failed(permit, counted=False, limits=limits)
-        now, was_unbounded = self._clock(), self._learnt.per_s is None
+        now = self._clock()
         self._ask_again_at = max(self._ask_again_at, now + (retry_after_s or 0.0))
-        used_credit = self._requests.distrust_credit() | self._tokens.distrust_credit()
-        if used_credit or self._learnt.refused(permit, now):
+        for limit in (self._requests, self._tokens):
+            limit.rest_until(now)
+        if self._learnt.refused(permit, now):
             self._window.open()
-            if was_unbounded and self._learnt.per_s is not None:
-                self._tell("rate lowered", rpm=round(60 * self._learnt.per_s, 1))
-            if used_credit or self._learnt.is_closed or self._ask_again_at > now + _LONG_S:
+            if self._learnt.is_closed or self._ask_again_at > now + _LONG_S:
                 self._pause(now)
         elif self._paused_until > now:
             self._paused_until = max(self._paused_until, self._ask_again_at)
@@ -135,7 +137,7 @@ class RateLimiter:
             self._window.timed_out(permit, self._clock())
         if not counted:
             self._took(permit, 0)
-        self._follow_headers(permit, limits)
+        self._follow_headers(limits)
 
     def resume_gently(self) -> None:
         """Begin again with few requests in flight, after an outage."""
@@ -170,18 +172,17 @@ class RateLimiter:
         for part in (self._requests, self._tokens, self._learnt):
             part.rest_until(self._paused_until)
         if self._paused_until > now + _LONG_S:
-            self._window.restart()
+            self._window.restart(AFTER_PAUSE)
         if not was_paused:
             seconds = round(self._paused_until - now, 3)
             self._tell("paused", seconds=seconds, why=self._why_paused)
 
-    def _follow_headers(self, permit: Permit, limits: RateLimits | None) -> None:
+    def _follow_headers(self, limits: RateLimits | None) -> None:
         if limits is None:
             return
-        now, is_news = self._clock(), False
-        for limit, state in (self._requests, limits.requests), (self._tokens, limits.tokens):
-            is_news |= state is not None and limit.hear(state, permit, now)
-        if is_news:
+        pairs = (self._requests, limits.requests), (self._tokens, limits.tokens)
+        are_new = [state is not None and limit.hear(state) for limit, state in pairs]
+        if any(are_new):
             self._window.open()
             rpm, tpm = self._requests.per_minute, self._tokens.per_minute
             self._tell("limits learnt", rpm=rpm, tpm=tpm)

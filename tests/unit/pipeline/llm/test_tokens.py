@@ -22,7 +22,7 @@ def test_the_mean_error_becomes_small(
     for i, (characters, spread) in enumerate(shapes):
         asked = Request("p", "n", "m", (Message("user", "x" * characters),), max_tokens=3 * mean)
         if i >= 30:
-            expected += estimate.expect(asked)
+            expected += estimate.expect(asked)[1]
         usage = Usage(round(characters / characters_per_token), round(mean * spread))
         took = estimate.learn(asked, Completion("", "m", usage=usage))
         used += took if i >= 30 else 0
