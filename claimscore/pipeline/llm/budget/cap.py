@@ -90,22 +90,18 @@ class Budget:
     # -- after it has ended
 
     def settle(self, reservation: Reservation, usage: Usage) -> None:
-        """It was answered: count what it cost, and where usage is missing the most it can have."""
+        """It was answered: count what it cost, and without its tokens the most it can have."""
         prompt, completion, cached = usage[:3]
         spent = Spent(1, prompt or 0, completion or 0, cached_prompt_tokens=cached or 0)
-        is_reported = prompt is not None and completion is not None
-        if not is_reported:
-            most_prompt, most_completion = most_tokens(reservation.request)
-            usage = usage._replace(
-                prompt_tokens=most_prompt if prompt is None else prompt,
-                completion_tokens=most_completion if completion is None else completion,
-            )
-        cost = None if reservation.price is None else reservation.price.cost(usage)
+        cost = None
+        if reservation.price is not None:
+            is_reported = prompt is not None and completion is not None
+            most = reservation.pico_usd, True
+            cost = reservation.price.cost(usage) if is_reported else most
         if cost is None:
             spent.unpriced = 1
         else:
-            spent.pico_usd, at_most = cost
-            spent.answers_at_most = int(at_most or not is_reported)
+            spent.pico_usd, spent.answers_at_most = cost
         self._end(reservation, spent)
 
     def release(self, reservation: Reservation, *, sent: bool = True) -> None:

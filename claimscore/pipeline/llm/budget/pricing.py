@@ -82,16 +82,16 @@ class Price:
 
     def cost(self, usage: Usage) -> tuple[int, bool] | None:
         """Picodollars of an answer, and whether that is the most it can be; None where nothing is
-        known of its tier. Prompt and completion tokens must be known.
+        known of its tier. Tokens that are not reported count as none.
 
         Tokens from the server's cache without a price of their own cost what others do. Where the
         server does not say how many it wrote there, all that it did not read count as written.
         """
-        prompt, completion, cached, _, written, tier = usage
-        if prompt is None or completion is None or not self.knows(tier):
+        prompt, written, tier = usage.prompt_tokens or 0, *usage[4:]
+        if not self.knows(tier):
             return None
         rates = next(one for one in reversed(self._of_tier(tier)) if prompt > one.above)
-        n_cached = min(cached or 0, prompt)
+        n_cached = min(usage.cached_prompt_tokens or 0, prompt)
         n_new = prompt - n_cached
         n_written = n_new if written is None else min(written, n_new)
         per_cached = rates.prompt if rates.cached is None else rates.cached
@@ -102,7 +102,8 @@ class Price:
             or (tier in _CHEAPER and self.tiers is not None and tier not in self.tiers)
         )
         pico_usd = per_cached * n_cached + per_written * n_written
-        pico_usd += rates.prompt * (n_new - n_written) + rates.completion * completion
+        pico_usd += rates.prompt * (n_new - n_written)
+        pico_usd += rates.completion * (usage.completion_tokens or 0)
         return pico_usd, at_most
 
     def most(self, prompt_tokens: int, completion_tokens: int, tier: str = "") -> int:
