@@ -156,11 +156,11 @@ class Prices:
         """The price of the request's model at its server; None where it is not known."""
         place = request.provider, request.namespace, request.model
         if place not in self._known:
-            at_server = [
-                one for one in self._asked if (one[1].family, one[1].namespace) == place[:2]
-            ]
-            by_name = (one for one in at_server if one[1].model == request.model)
-            config, provider = next(by_name, (at_server or self._asked)[0])
+            there = [one for one in self._asked if (one[1].family, one[1].namespace) == place[:2]]
+            named = [one for one in there if one[1].model == request.model]
+            choice = named or there or self._asked
+            # a model that is asked in batches and at once too has the dearer price
+            config, provider = min(choice, key=lambda one: isinstance(one[1], Collecting))
             self._known[place] = find_price(config, provider, request.model)
         return self._known[place]
 

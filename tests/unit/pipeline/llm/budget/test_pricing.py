@@ -88,6 +88,14 @@ def test_each_model_at_each_server_has_its_own_price() -> None:
     assert prices(request) == prices.of(local)
 
 
+def test_a_model_that_is_asked_in_batches_and_at_once_has_the_dearer_price() -> None:
+    """Their requests are the same ones."""
+    llms = [config(f"{family}:gpt-4o-mini") for family in ("openai-batch", "openai")]
+    batches, online = map(load_provider, llms)
+    prices = Prices((llms[0], batches), (llms[1], online))
+    assert prices.of(batches) == prices.of(online) == known("openai:gpt-4o-mini")
+
+
 def test_builtin_costs_nothing() -> None:
     price = known("builtin")
     assert price.most(10**9, 10**9) == 0
