@@ -239,7 +239,7 @@ def test_foreign_packages_have_one_home() -> None:
     assert not wrong
 
 
-_VENDOR = re.compile(rf"({'|'.join(PROVIDERS)}|azure|anthropic)(-batch)?(:.*)?")
+_VENDOR = re.compile(rf"({'|'.join(PROVIDERS)})(-batch)?(:.*)?")
 
 
 def named_vendors(module: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkab
 
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
-from claimscore.types import Completion, Request
+from claimscore.types import JSON, Completion, Request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,10 +144,14 @@ def extra_params(provider: Provider, prompt: Mapping[str, Any]) -> dict[str, Any
     return {**prompt, **getattr(provider, "params", {})}
 
 
-def params_settings(provider: Provider) -> dict[str, str]:
-    """The run's parameters among settings, as the text of their JSON; nothing without any."""
-    params = extra_params(provider, {})
-    return {"params": json.dumps(params, sort_keys=True)} if params else {}
+def asked_settings(provider: Provider) -> JSON:
+    """What determines the answers of a language model; the run's parameters, as the text of their
+    JSON, only of one at a server."""
+    settings = {"provider": provider.family, "namespace": provider.namespace}
+    settings["model"] = provider.model
+    if not is_local(provider.family):
+        settings["params"] = json.dumps(extra_params(provider, {}), sort_keys=True)
+    return settings
 
 
 def base_urls(provider: Provider) -> tuple[str, ...]:
