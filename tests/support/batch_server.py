@@ -185,17 +185,21 @@ class Machine:
             lock.release()
         self._locks.clear()
 
-    async def provider(
-        self, *, key: str | None = None, max_outage_s: float = 3600.0, **limits: int
+    def provider(
+        self,
+        *,
+        key: str | None = None,
+        max_outage_s: float = 3600.0,
+        max_requests: int | None = None,
     ) -> BatchProvider:
-        """A new process's provider that has collected what is there; `limits` are its server's."""
+        """A new process's provider."""
         network = httpx2.MockTransport(self._serve)
         server = self.server
         batches = server.jobs(server.online("m", base_url=BASE_URL, key=key, transport=network))
-        for name, value in limits.items():
-            setattr(batches, name, value)
         provider = BatchProvider(batches, LLMConfig(max_outage_s=max_outage_s))
-        await provider.recover(self.state, self.keep, self.find, self.tell)
+        if max_requests is not None:
+            provider.batch_size = provider._most = max_requests
+        provider.open(self.state, self.keep, self.find, self.tell)
         return provider
 
     def keep(self, answers: Mapping[str, Completion]) -> None:

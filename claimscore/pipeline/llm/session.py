@@ -105,9 +105,9 @@ async def open_engine(
         try:
             for provider in engine.providers:
                 if isinstance(provider, Collecting):
-                    await _recover(provider, cache, folder, tell)
+                    _open_jobs(provider, cache, folder, tell)
                 else:
-                    # Batches under way may hold requests that are now provider, and paid, again.
+                    # Batches under way may hold requests that are now asked, and paid, again.
                     if (notice := paid_twice_online(folder, provider)) is not None:
                         tell("batches under way", notice=notice)
             async with engine:
@@ -123,8 +123,8 @@ def _bounds(llm: LLMConfig) -> Bounds:
     return Bounds(llm.rpm, llm.tpm, llm.max_concurrency, llm.timeout_s, llm.max_attempts)
 
 
-async def _recover(provider: Any, cache: DiskCache, folder: Path, tell: OnEvent) -> None:
-    """Take the answers of batches that earlier runs have sent into the cache."""
+def _open_jobs(provider: Any, cache: DiskCache, folder: Path, tell: OnEvent) -> None:
+    """Note batch jobs beside the cache, and take their answers into it."""
 
     def keep(answers: Mapping[str, Completion]) -> None:
         cache.put_many({key: Entry(completion) for key, completion in answers.items()})
@@ -132,4 +132,4 @@ async def _recover(provider: Any, cache: DiskCache, folder: Path, tell: OnEvent)
     def find(keys: Sequence[str]) -> dict[str, Completion]:
         return {key: entry.completion for key, entry in cache.get_many(keys).items()}
 
-    await provider.recover(journal_folder(folder, provider), keep, find, tell)
+    provider.open(journal_folder(folder, provider), keep, find, tell)

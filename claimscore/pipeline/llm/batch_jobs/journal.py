@@ -17,24 +17,10 @@ from pathlib import Path
 from claimscore.atomic import os_errors, remove_leftovers, write_text
 from claimscore.errors import ConfigError
 from claimscore.file_lock import FileLock
+from claimscore.pipeline.llm.batch_jobs.server import JobRecord
 from claimscore.pipeline.llm.providers.base import Provider
 
 VERSION = 3
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class JobRecord:
-    """One batch job: `keys` are those of its requests, all to one model.
-
-    The server was asked to make it at `sent_at`, in seconds since 1970. `batch_id` is the server's
-    id of it; "" where only the server knows whether it was made.
-    """
-
-    name: str
-    model: str
-    keys: tuple[str, ...]
-    sent_at: float
-    batch_id: str = ""
 
 
 class JobJournal:

@@ -17,7 +17,7 @@ import itertools
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -35,17 +35,12 @@ from claimscore.errors import (
     ConfigError,
     OutageError,
     RejectedError,
-    StoppedEarly,
     TransientError,
 )
-from claimscore.pipeline.llm.batch_jobs.journal import (
-    JobJournal,
-    JobRecord,
-    job_names,
-    journal_folder,
-)
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, job_names, journal_folder
 from claimscore.pipeline.llm.batch_jobs.server import (
     BatchServer,
+    JobRecord,
     NoSuchJobError,
     Outcome,
     QueueFullError,
@@ -55,8 +50,11 @@ from claimscore.pipeline.llm.providers.base import Find, Keep
 from claimscore.retry import POLICY
 from claimscore.types import Completion, Request
 
-#: How many requests should wait at once: so many go into one job. Each takes 6 KB and more.
+#: How many requests may wait at once: so many go into one job. Each takes 6 KB and more.
 BATCH_SIZE = 10_000
+
+#: Bytes of a job: fewer than any server allows, as they are held in memory.
+MAX_BYTES = 100_000_000
 
 #: Requests are sent when none has come for so many seconds.
 LINGER_S = 2.0
@@ -64,7 +62,7 @@ LINGER_S = 2.0
 #: How often jobs are looked at: first, and after hours.
 FIRST_POLL_S, LONGEST_POLL_S, POLL_GROWTH = 5.0, 60.0, 1.5
 
-#: How long after a lost answer to `send` the server's list of jobs is surely complete.
+#: How long after a lost answer to `make` the server's list of jobs is surely complete.
 SETTLE_S = 15.0
 
 #: Jobs that a request may be in without an answer.
@@ -76,29 +74,28 @@ _LOCK_POLL_S = 0.2
 _GROUP = 1000
 
 
+@dataclasses.dataclass(slots=True)
 class _Waiting:
     """A request that a caller waits for; `n_jobs` jobs left it without an answer."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.n_jobs = 0
-        self.outcome: Completion | Exception | None = None
-        self.done = anyio.Event()
+    request: Request
+    n_jobs: int = 0
+    outcome: Completion | Exception | None = None
+    done: anyio.Event = dataclasses.field(default_factory=anyio.Event)
 
 
 class BatchProvider:
     """Answers through a server's batch jobs; the cache keys are those of its online provider.
 
-    An engine calls `recover`, then `start`, then `complete`, for a key by one caller at a time.
+    An engine calls `open`, then `start`, then `complete`, for a key by one caller at a time.
     """
-
-    batch_size = BATCH_SIZE
 
     def __init__(self, server: BatchServer, config: LLMConfig) -> None:
         online = server.provider
         self.family, self.namespace, self.model = online.family, online.namespace, online.model
         self.params, self.base_url = online.params, online.base_url
-        self.check_key = online.check_key
+        self.check_key, self.aclose = online.check_key, online.aclose
+        self.batch_size = BATCH_SIZE
         self._server = server
         self._max_outage_s = config.max_outage_s
         self._journal = JobJournal(journal_folder(user_cache_dir(), self))
@@ -109,36 +106,28 @@ class BatchProvider:
         self._worker: anyio.CancelScope | None = None
         self._waiting: dict[str, _Waiting] = {}
         self._unsent: dict[str, _Waiting] = {}
-        self._sent: set[str] = set()
         self._jobs: dict[str, JobRecord] = {}
         self._views: dict[str, ServerJob] = {}
+        #: The keys in all jobs of the journal that are known here.
+        self._in_jobs: set[str] = set()
         #: Why it takes longer than it should.
         self._trouble = ""
         #: How large the next job may be, and when it may be sent: found out by being refused.
-        self._most, self._send_at, self._full_since = server.max_requests, 0.0, 0.0
+        self._most, self._send_at = BATCH_SIZE, 0.0
 
-    async def recover(
-        self, folder: Path, keep: Keep, find: Find, tell: Callable[..., None]
-    ) -> None:
-        """Collect what earlier runs have sent and what is done by now; call it once, first.
+    def open(self, folder: Path, keep: Keep, find: Find, tell: Callable[..., None]) -> None:
+        """Take the journal's folder, the same for all runs that may collect the jobs.
 
-        The journal is in `folder`, the same for all runs that may collect the jobs. From then on
-        all answers go to `keep` before a caller gets them, `find` says which answers other
-        processes have bought meanwhile, and `tell` hears of rare events. A server that cannot be
-        reached or refuses stops nothing here: a request that needs a job will meet the error.
+        All answers go to `keep` before a caller gets them, `find` says which answers other
+        processes have bought meanwhile, and `tell` hears of rare events.
         """
         self._journal = JobJournal(folder)
         self._keep, self._find, self._tell = keep, find, tell
-        if not folder.is_dir():
-            return
-        async with self._locked():
-            for record in await to_thread.run_sync(self._journal.read):
-                try:
-                    if (made := await self._resolve(record)) is not None:
-                        self._sent.update(made.keys)
-                        await self._look(made)
-                except ClaimscoreError as exc:
-                    self._trouble = str(exc)
+        for record in self._journal.read():
+            if len(find(record.keys)) == len(record.keys):  # killed after the last was kept
+                self._journal.remove(record)
+            else:
+                self._in_jobs.update(record.keys)
 
     def start(self, tasks: TaskGroup) -> None:
         """Take the task group for the background task, which ends when no caller waits."""
@@ -169,13 +158,9 @@ class BatchProvider:
         assert waiting.outcome is not None, "the request is done"
         raise waiting.outcome.with_traceback(None)  # many callers raise the same
 
-    async def aclose(self) -> None:
-        """Close connections; may be called twice."""
-        await self._server.provider.aclose()
-
     def is_sent(self, key: str) -> bool:
         """Whether a request is in a job, perhaps of an earlier run, that may cost money."""
-        return key in self._sent
+        return key in self._in_jobs
 
     # -- what people see
 
@@ -209,9 +194,7 @@ class BatchProvider:
             try:
                 while True:
                     n, now = len(self._unsent), anyio.current_time()
-                    is_enough = n == n_before or n >= self._most
-                    has_room = not self._full_since or (now >= self._send_at and not self._jobs)
-                    if n and is_enough and has_room:
+                    if n and (n == n_before or n >= self._most) and now >= self._send_at:
                         await self._persist(self._send)
                         look_at, poll_s = 0.0, FIRST_POLL_S
                     if now >= look_at:
@@ -222,9 +205,9 @@ class BatchProvider:
                     n_before = len(self._unsent)
                     await anyio.sleep(LINGER_S)
             except Exception as exc:  # a bug too must reach the callers
-                is_refusal = isinstance(exc, RejectedError | NoSuchJobError)
+                error = ConfigError(str(exc)) if isinstance(exc, RejectedError) else exc
                 for key in self._waiting:
-                    self._settle(key, ConfigError(str(exc)) if is_refusal else exc)
+                    self._settle(key, error)
             finally:
                 if self._worker is scope:
                     self._worker = None
@@ -236,16 +219,17 @@ class BatchProvider:
         def note(state: Any) -> None:
             self._trouble = str(state.outcome.exception())
 
+        policy = POLICY.copy(
+            sleep=anyio.sleep,
+            stop=lambda state: anyio.current_time() + state.upcoming_sleep > end,
+            before_sleep=note,
+        )
         try:
-            await POLICY.copy(
-                sleep=anyio.sleep,
-                stop=lambda state: anyio.current_time() + state.upcoming_sleep > end,
-                before_sleep=note,
-            )(call)
+            await policy(call)
         except TransientError as exc:
             after = f"{self._max_outage_s:,.0f} s (--max-outage-s)"
             raise OutageError(f"tried in vain for {after}: {exc}") from None
-        if not self._full_since:
+        if anyio.current_time() >= self._send_at:
             self._trouble = ""
 
     def _settle(self, key: str, outcome: Completion | Exception) -> None:
@@ -269,26 +253,25 @@ class BatchProvider:
             lines = self._lines(keys)
             if not lines:
                 return
-            server = self._server.provider.server
-            await to_thread.run_sync(getattr, server, "sdk")  # to import it takes a second or two
+            online = self._server.provider
+            await to_thread.run_sync(getattr, online.server, "sdk")  # to import it takes a while
             await lowlevel.checkpoint_if_cancelled()  # after a stop, no step costs money
             model = self._unsent[next(iter(lines))].request.model
             record = JobRecord(uuid.uuid4().hex, model, tuple(lines), time.time())
             self._journal.write(record)
-            self._sent.update(record.keys)
+            self._in_jobs.update(lines)
+            self._server.asked[record.name] = self._server.dialect
             try:
-                batch_id = await self._server.send(record.name, list(lines.values()))
-            except QueueFullError as exc:
-                self._forget(record)
-                self._no_room(len(lines), exc)
-                return
+                job = await self._server.make(record, list(lines.values()))
             except ClaimscoreError as exc:
                 if not isinstance(exc, TransientError) or exc.kind in ("connect", "rate_limit"):
                     self._forget(record)  # surely there is none
-                raise
-            record = self._journal.write(dataclasses.replace(record, batch_id=batch_id))
-        self._follow(record, record.keys)
-        self._tell("batch sent", batch=batch_id, requests=len(record.keys))
+                if not isinstance(exc, QueueFullError):
+                    raise
+                self._no_room(record, str(exc))
+                return
+            self._follow(self._journal.write(dataclasses.replace(record, batch_id=job.id)))
+        self._tell("batch sent", batch=job.id, requests=len(lines))
 
     @contextlib.asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
@@ -301,78 +284,75 @@ class BatchProvider:
     async def _join_jobs(self, keys: list[str]) -> None:
         """See which requests are in a job already, or have an answer by now."""
         for record in await to_thread.run_sync(self._journal.read):
-            wanted = self._unsent.keys() & set(keys) & set(record.keys)
-            if wanted and (made := await self._resolve(record)) is not None:
-                self._follow(made, wanted)
+            if record.batch_id:
+                self._follow(record)
+            elif not self._unsent.keys().isdisjoint(record.keys):
+                await self._resolve(record)
         stored = await to_thread.run_sync(self._find, [key for key in keys if key in self._unsent])
         for key, completion in stored.items():
             self._settle(key, completion)
 
-    async def _resolve(self, record: JobRecord) -> JobRecord | None:
-        """The record of a job that was made; the server is asked where its answer was lost, and
-        the job is forgotten where there is none. The lock must be held."""
-        if record.batch_id:
-            return record
+    async def _resolve(self, record: JobRecord) -> None:
+        """Find out whether a job was made: its process has ended, or the answer was lost."""
         wait_s = SETTLE_S - (time.time() - record.sent_at)
         await anyio.sleep(min(max(0.0, wait_s), SETTLE_S))
         known = {other.batch_id for other in self._journal.read()}
         fitting = [one for one in await self._server.find(record) if one not in known]
-        path = self._journal.path(record)
         if len(fitting) > 1:
             raise ConfigError(
-                f"{path}: a batch of {len(record.keys):,} requests, whose creation had no answer, "
-                f"may be {' or '.join(fitting)}; delete the file to buy them again"
+                f"{self._journal.path(record)}: a batch of {len(record.keys):,} requests, whose "
+                f"creation had no answer, may be {' or '.join(fitting)}; delete the file to buy "
+                "them again"
             )
         if fitting:
-            return self._journal.write(dataclasses.replace(record, batch_id=fitting[0]))
-        self._forget(record)
-        return None
+            self._follow(self._journal.write(dataclasses.replace(record, batch_id=fitting[0])))
+        else:
+            self._forget(record)
 
     def _lines(self, keys: list[str]) -> dict[str, bytes]:
         """The requests of the next job: all to one model, and as many as it may hold."""
         lines: dict[str, bytes] = {}
-        left, model = self._server.max_bytes, ""
+        left, model = MAX_BYTES, ""
         for key in keys:
             if key not in self._unsent or len(lines) == self._most:
                 continue
             request = self._unsent[key].request
             line, model = self._server.line(key, request), model or request.model
-            if len(line) > self._server.max_bytes:
-                words = f"larger than a batch may be: {self._server.max_bytes:,} bytes"
+            if len(line) > MAX_BYTES:
+                words = f"larger than a batch may be: {MAX_BYTES:,} bytes"
                 self._settle(key, RejectedError(words, "too_large"))
             elif request.model == model and len(line) <= left:
                 lines[key] = line
                 left -= len(line)
         return lines
 
-    def _follow(self, record: JobRecord, keys: Iterable[str]) -> None:
-        """From now on these requests are in this job."""
+    def _follow(self, record: JobRecord) -> None:
+        """From now on its requests are in this job."""
         self._jobs.setdefault(record.name, record)
-        for key in keys:
+        for key in record.keys:
             self._unsent.pop(key, None)
 
-    def _no_room(self, n_requests: int, error: QueueFullError) -> None:
+    def _no_room(self, record: JobRecord, words: str) -> None:
         """Wait until a job of ours has ended; where none is under way, try a smaller one."""
-        self._trouble, now = str(error), anyio.current_time()
-        self._full_since = self._full_since or now
-        if now - self._full_since > self._max_outage_s and not self._jobs:
-            raise OutageError(f"no batch was taken for {self._max_outage_s:,.0f} s: {error}")
-        if not self._jobs:
-            self._most = max(1, n_requests // 2)
-        self._send_at = now + LONGEST_POLL_S
+        self._trouble = words
+        if self._jobs:
+            self._send_at = float("inf")
+        else:
+            self._send_at = anyio.current_time() + LONGEST_POLL_S
+            self._most = max(1, len(record.keys) // 2)
 
     def _forget(self, record: JobRecord) -> None:
         """A job has ended, or was never made."""
         self._journal.remove(record)
         self._jobs.pop(record.name, None)
-        self._sent.difference_update(record.keys)
+        self._in_jobs.difference_update(record.keys)
 
     # -- from a job to answers
 
     async def _look(self, record: JobRecord) -> None:
         """See how a job stands; if the server has ended it, see to its requests."""
         try:
-            view = self._views[record.name] = await self._server.look(record.batch_id)
+            view = self._views[record.name] = await self._server.look(record)
             if view.has_ended and view.refusal is not None:
                 self._end(record, view, dict.fromkeys(record.keys, view.refusal))
             elif view.has_ended:
@@ -386,21 +366,19 @@ class BatchProvider:
     async def _collect(self, record: JobRecord, view: ServerJob) -> None:
         """Take all results of a job; only then is it forgotten."""
         folder, errors = self._journal.folder, dict[str, ClaimscoreError]()
-        with contextlib.ExitStack() as stack, os_errors(folder):
-            streams = [stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in view.files]
-            for path, stream in zip(view.files, streams, strict=True):
+        for path in view.files:
+            with os_errors(folder), tempfile.TemporaryFile(dir=folder) as stream:
                 await self._server.download(path, stream)
                 stream.seek(0)
-            with anyio.CancelScope(shield=True):  # what is here is taken before a stop
-                for stream in streams:
-                    read = partial(self._read, stream, record)
-                    while (results := await to_thread.run_sync(read)) is not None:
-                        for key, outcome in results.items():
+                read = partial(self._read, stream, record)
+                with anyio.CancelScope(shield=True):  # what is here is taken before a stop
+                    while (outcomes := await to_thread.run_sync(read)) is not None:
+                        for key, outcome in outcomes.items():
                             if isinstance(outcome, Completion):
                                 self._settle(key, outcome)
                             else:
                                 errors[key] = outcome
-                self._end(record, view, errors)
+        self._end(record, view, errors)
 
     def _read(self, stream: IO[bytes], record: JobRecord) -> dict[str, Outcome] | None:
         """The next outcomes, their answers kept; None at the end.
@@ -411,7 +389,7 @@ class BatchProvider:
         lines = list(itertools.islice((line for line in stream if line.strip()), _GROUP))
         if not lines:
             return None
-        results = [self._server.read(line, record.batch_id) for line in lines]
+        results = [self._server.read(line, record) for line in lines]
         wanted = frozenset(record.keys)
         outcomes = {one[0]: one[1] for one in results if one is not None and one[0] in wanted}
         answers = {key: one for key, one in outcomes.items() if isinstance(one, Completion)}
@@ -425,16 +403,12 @@ class BatchProvider:
     def _end(
         self, record: JobRecord, view: ServerJob, errors: Mapping[str, ClaimscoreError]
     ) -> None:
-        """Forget a job that has ended; what it left open is sent again, or fails.
-
-        Raises the error that stops the run, if there is one.
-        """
+        """Forget a job that has ended; what it left open is sent again, or fails."""
         self._forget(record)
         if isinstance(view.refusal, QueueFullError):
-            self._no_room(len(record.keys), view.refusal)
+            self._no_room(record, str(view.refusal))
         else:
-            self._full_since = 0.0
-            self._most = min(self._server.max_requests, 2 * self._most)
+            self._send_at, self._most = 0.0, min(self.batch_size, 2 * self._most)
         self._tell("batch ended", batch=view.id, status=view.status, answered=view.n_answered)
         absent = TransientError(f"{self.base_url}: {view.id} is {view.status}, without it")
         for key in record.keys:
@@ -447,6 +421,3 @@ class BatchProvider:
                 self._unsent[key] = waiting
             else:
                 self._settle(key, error)
-        for error in errors.values():
-            if isinstance(error, ConfigError | StoppedEarly):
-                raise error

@@ -6,8 +6,9 @@ A server repeats nothing and waits for nothing: that is the work of `BatchProvid
 from __future__ import annotations
 
 import abc
+import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
 
@@ -21,7 +22,6 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.batch_jobs.journal import JobRecord
 from claimscore.pipeline.llm.providers.connection import UNBOUNDED
 from claimscore.pipeline.llm.providers.schema import Dialect, learn_dialect
 from claimscore.pipeline.llm.providers.server import ServerProvider, decode_json
@@ -41,12 +41,27 @@ _QUEUE_FULL = re.compile(
 _FILE_S = 3600.0
 
 
-class NoSuchJobError(ClaimscoreError):
+class NoSuchJobError(ConfigError):
     """The server does not know a job, or its answers, by this name and for this key (any more)."""
 
 
 class QueueFullError(TransientError):
     """The server takes no (such large) job now; nothing was paid."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One batch job: `keys` are those of its requests, all to one model.
+
+    The server was asked to make it at `sent_at`, in seconds since 1970. `batch_id` is the server's
+    id of it; "" where only the server knows whether it was made.
+    """
+
+    name: str
+    model: str
+    keys: tuple[str, ...]
+    sent_at: float
+    batch_id: str = ""
 
 
 class ServerJob(NamedTuple):
@@ -67,60 +82,47 @@ class ServerJob(NamedTuple):
 class BatchServer(abc.ABC):
     """The batch jobs of a vendor's server; `provider` asks that server online.
 
-    Methods raise `claimscore.errors`. After a `TransientError` that is neither `connect` nor
-    `rate_limit`, `send` may have made the job all the same.
+    Methods raise `claimscore.errors`; `NoSuchJobError` where there is no such job, or no Batch API.
     """
-
-    max_requests: int
-    #: Fewer than any server allows: they are held in memory.
-    max_bytes = 100_000_000
 
     def __init__(self, provider: ServerProvider) -> None:
         self.provider = provider
         self.dialect = Dialect()
-        #: How the requests of a job were asked; of another process's job that is not known.
-        self._asked: dict[str, Dialect] = {}
+        #: How the jobs of this process were asked, by their names.
+        self.asked: dict[str, Dialect] = {}
 
     @abc.abstractmethod
     def line(self, key: str, request: Request) -> bytes:
-        """A request as `make` takes it."""
+        """A request, asked in `dialect`, as `make` takes it."""
 
     @abc.abstractmethod
-    async def make(self, name: str, lines: Sequence[bytes]) -> ServerJob:
-        """Make a job of requests; `QueueFullError` where the server has no room for it."""
+    async def make(self, record: JobRecord, lines: Sequence[bytes]) -> ServerJob:
+        """Make a job of requests; `QueueFullError` where the server has no room for it.
+
+        After another `TransientError` than `connect` and `rate_limit` it may be made all the same.
+        """
 
     @abc.abstractmethod
     async def find(self, record: JobRecord) -> list[str]:
-        """The ids of the jobs that may be one whose `make` had no answer; empty where it was not
-        made."""
+        """The ids of the jobs that one whose `make` had no answer may be."""
 
     @abc.abstractmethod
-    async def look(self, batch_id: str) -> ServerJob:
-        """How a job stands; `NoSuchJobError` where there is none."""
+    async def look(self, record: JobRecord) -> ServerJob:
+        """How a job stands."""
 
     @abc.abstractmethod
-    def read(self, line: bytes, batch_id: str) -> tuple[str, Outcome] | None:
+    def read(self, line: bytes, record: JobRecord) -> tuple[str, Outcome] | None:
         """Key and outcome of the request that a line is about; None where it cannot be read."""
 
-    async def send(self, name: str, lines: Sequence[bytes]) -> str:
-        """Make a job of requests; its id."""
-        asked, online = self.dialect, f"{self.provider.family}:{self.provider.model}"
-        try:
-            batch_id = (await self.make(name, lines)).id
-        except NoSuchJobError as exc:
-            raise ConfigError(f"no Batch API there ({exc}); use --llm {online}") from None
-        self._asked[batch_id] = asked
-        return batch_id
-
     async def download(self, path: str, stream: IO[bytes]) -> None:
-        """Write a file of results to a stream; `NoSuchJobError` where there is none."""
+        """Write a file of results to a stream."""
         connection = self.provider.server.connection
         url, extensions = connection.base_url + path, {UNBOUNDED: True}
         with anyio.move_on_after(_FILE_S), connection.translated():
             async with connection.http.stream("GET", url, extensions=extensions) as response:
                 if not response.is_success:
                     body = await response.aread()
-                    raise self._refused(response.status_code, response.headers, body)
+                    raise self.error(response.status_code, response.headers, body)
                 async for part in response.aiter_bytes():
                     stream.write(part)
                 return
@@ -128,13 +130,27 @@ class BatchServer(abc.ABC):
 
     # -- for implementations
 
+    async def jobs(self, path: str, cursor: str, limit: int) -> AsyncIterator[JSON]:
+        """All jobs of the account, the newest first; `cursor` asks for those after an id."""
+        query: JSON = {"limit": limit}
+        while True:
+            page = await self.ask("get", path, options={"params": query})
+            jobs: list[JSON] | None = page.get("data")
+            if not isinstance(jobs, list):
+                raise self.odd()
+            for job in jobs:
+                yield job
+            if not jobs or page.get("has_more") is False:
+                return
+            query[cursor] = field(jobs[-1], "id", "")
+
     async def ask(self, method: str, path: str, **options: Any) -> JSON:
         """The object with which the server answers a call of its SDK."""
         server = self.provider.server
         send = partial(getattr(server.sdk, method), path, cast_to=httpx2.Response, **options)
         reply = await server.connection.call(send, timeout_s=_FILE_S)
         if not 200 <= reply.status < 300:
-            raise self._refused(*reply)
+            raise self.error(*reply)
         answer = decode_json(reply.body)
         if not isinstance(answer, dict):
             raise self.odd()
@@ -153,28 +169,25 @@ class BatchServer(abc.ABC):
         return TransientError(f"{self.provider.base_url}: an answer that is none", "body")
 
     def error(
-        self, status: int, body: bytes, batch_id: str = "", headers: Mapping[str, str] | None = None
+        self, status: int, headers: Mapping[str, str], body: bytes, record: JobRecord | None = None
     ) -> ClaimscoreError:
-        """What a refusal of a call, of a job or of one of its requests means.
+        """What a refusal of a call means, or with `record` of that job or of a request in it.
 
         Where it is about how the job's requests were asked, the next job asks otherwise.
         """
-        server, model = self.provider.server, self.provider.model
-        refusal = server.refusal(status, headers or {}, body)
-        asked = self._asked.get(batch_id, Dialect())
-        learnt = learn_dialect(refusal, asked) if batch_id else None
-        if learnt is not None:
+        refusal = self.provider.server.refusal(status, headers, body)
+        asked = self.asked.get(record.name if record else "", Dialect())
+        if record is not None and (learnt := learn_dialect(refusal, asked)) is not None:
             if self.dialect == asked:  # else another job has taught it
                 self.dialect = learnt
-            return AskAgain(f"{server.base_url}: {refusal.message}")
-        error: ClaimscoreError = server.error(refusal, model)
-        is_full = status in (400, 413, 429) and _QUEUE_FULL.search(refusal.words)
-        return QueueFullError(str(error)) if is_full else error
-
-    def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ClaimscoreError:
-        error = self.error(status, body, headers=headers)
-        is_absent = status == 404 and not isinstance(error, UnknownModelError)
-        return NoSuchJobError(str(error)) if is_absent else error
+            return AskAgain(f"{self.provider.base_url}: {refusal.message}")
+        error: ClaimscoreError = self.provider.server.error(refusal, self.provider.model)
+        if status in (400, 413, 429) and _QUEUE_FULL.search(refusal.words):
+            return QueueFullError(str(error), "rate_limit")
+        if status == 404 and record is None and not isinstance(error, UnknownModelError):
+            where = f"{self.provider.base_url}: HTTP 404: {refusal.message}"
+            return NoSuchJobError(f"{where}; no such batch, or no Batch API there")
+        return error
 
 
 def field(item: object, name: str, default: T) -> T:

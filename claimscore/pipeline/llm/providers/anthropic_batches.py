@@ -6,14 +6,14 @@ count of requests.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from claimscore.errors import TransientError
-from claimscore.pipeline.llm.batch_jobs.journal import JobRecord
 from claimscore.pipeline.llm.batch_jobs.server import (
     BatchServer,
+    JobRecord,
     Outcome,
     ServerJob,
     field,
@@ -21,6 +21,8 @@ from claimscore.pipeline.llm.batch_jobs.server import (
 from claimscore.pipeline.llm.providers.schema import encode_json
 from claimscore.pipeline.llm.providers.server import decode_json
 from claimscore.types import JSON, Request
+
+_PATH = "/v1/messages/batches"
 
 #: So many seconds the clocks of this machine and of the server may differ.
 _CLOCKS_S = 120.0
@@ -41,39 +43,29 @@ _STATUSES = {
 class AnthropicBatches(BatchServer):
     """`/v1/messages/batches` of Anthropic."""
 
-    max_requests = 100_000
-
     def line(self, key: str, request: Request) -> bytes:
-        params = self.provider.body(request, self.dialect)
-        return encode_json({"custom_id": key, "params": params})
+        body = self.provider.body(request, self.dialect)
+        return encode_json({"custom_id": key, "params": body})
 
-    async def make(self, name: str, lines: Sequence[bytes]) -> ServerJob:
+    async def make(self, record: JobRecord, lines: Sequence[bytes]) -> ServerJob:
         body = b'{"requests":[' + b",".join(lines) + b"]}"
-        return self._job(await self.ask("post", self._path(), content=body))
+        return self._job(await self.ask("post", _PATH, content=body))
 
     async def find(self, record: JobRecord) -> list[str]:
         """Those with as many requests that were made since then."""
-        query: JSON = {"limit": 1000}
-        fitting = list[str]()
-        while True:
-            page = await self.ask("get", self._path(), options={"params": query})
-            jobs: list[Any] | None = page.get("data")
-            if not isinstance(jobs, list):
-                raise self.odd()
-            for job in jobs:  # the newest comes first
-                counts, made_at = field(job, "request_counts", JSON()), field(job, "created_at", "")
-                if datetime.fromisoformat(made_at).timestamp() < record.sent_at - _CLOCKS_S:
-                    return fitting
-                if sum(counts.values()) == len(record.keys):
-                    fitting.append(self._job(job).id)
-            if not jobs or not page.get("has_more"):
-                return fitting
-            query["after_id"] = self._job(jobs[-1]).id
+        fitting: list[str] = []
+        async for job in self.jobs(_PATH, "after_id", 1000):
+            made_at = datetime.fromisoformat(field(job, "created_at", "9999-12-31T00:00:00Z"))
+            if made_at.timestamp() < record.sent_at - _CLOCKS_S:
+                break
+            if sum(field(job, "request_counts", JSON()).values()) == len(record.keys):
+                fitting.append(self._job(job).id)
+        return fitting
 
-    async def look(self, batch_id: str) -> ServerJob:
-        return self._job(await self.ask("get", self._path(batch_id)))
+    async def look(self, record: JobRecord) -> ServerJob:
+        return self._job(await self.ask("get", f"{_PATH}/{record.batch_id}"))
 
-    def read(self, line: bytes, batch_id: str) -> tuple[str, Outcome] | None:
+    def read(self, line: bytes, record: JobRecord) -> tuple[str, Outcome] | None:
         item = decode_json(line)
         key, result = field(item, "custom_id", ""), field(item, "result", JSON())
         if not key:
@@ -83,16 +75,13 @@ class AnthropicBatches(BatchServer):
             return key, self.answer(result.get("message"))
         if kind == "errored":
             status = _STATUSES.get(field(field(error, "error", JSON()), "type", ""), 500)
-            return key, self.error(status, encode_json(error), batch_id)
+            return key, self.error(status, {}, json.dumps(error).encode(), record)
         return key, TransientError(f"{self.provider.base_url}: the request is {kind}")
 
-    def _job(self, job: JSON) -> ServerJob:
+    def _job(self, job: object) -> ServerJob:
         batch_id, status = field(job, "id", ""), field(job, "processing_status", "")
         if not batch_id or not status:
             raise self.odd()
-        n_done = field(field(job, "request_counts", JSON()), "succeeded", 0)
-        files = (self._path(batch_id, "results"),)
-        return ServerJob(batch_id, status, status == "ended", n_done, None, files)
-
-    def _path(self, *parts: str) -> str:
-        return "/".join((self.provider.server.path, "batches", *parts))
+        n_answered = field(field(job, "request_counts", JSON()), "succeeded", 0)
+        path = f"{_PATH}/{batch_id}/results"
+        return ServerJob(batch_id, status, status == "ended", n_answered, None, (path,))

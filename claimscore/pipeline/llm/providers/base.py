@@ -94,11 +94,8 @@ class Collecting(Protocol):
     def start(self, tasks: TaskGroup) -> None:
         """Take the task group in which the work for the requests that wait may run."""
 
-    async def recover(
-        self, folder: Path, keep: Keep, find: Find, tell: Callable[..., None]
-    ) -> None:
-        """Collect the answers of earlier runs, whose jobs are noted in `folder`; from now on each
-        answer goes to `keep` first."""
+    def open(self, folder: Path, keep: Keep, find: Find, tell: Callable[..., None]) -> None:
+        """Take the folder in which jobs are noted; each answer goes to `keep` first."""
 
     def is_sent(self, key: str) -> bool:
         """Whether a request is in a job, perhaps of an earlier run, that may cost money."""

@@ -48,7 +48,7 @@ def ask(family: str, url: str, folder: Path) -> None:
     async def run() -> None:
         llm = LLMConfig(model=f"{family}-batch:m", base_url=url)
         provider: Any = load_provider(llm)
-        provider._server.max_requests = provider._most = 60
+        provider._most = 60
         async with open_engine(llm, provider, folder) as engine:
             await engine.answer_all(questions(family, url), lambda answer: answer.text)
 

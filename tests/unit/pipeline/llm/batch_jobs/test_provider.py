@@ -9,6 +9,7 @@ import pytest
 
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError, RejectedError
+from claimscore.pipeline.llm.batch_jobs import provider as provider_module
 from claimscore.pipeline.llm.batch_jobs.provider import BatchProvider
 from claimscore.pipeline.llm.providers.base import load_provider
 from tests.support.batch_server import (
@@ -30,23 +31,29 @@ KEY = "sk-proj-abcdefghijklmnop"
 
 async def test_keys_are_those_of_online_requests(server: BatchServer, machine: Machine):
     """A run may begin as a batch and end online: family and namespace are the same."""
-    batch, online = await machine.provider(), server.online("m", base_url=BASE_URL)
+    batch, online = machine.provider(), server.online("m", base_url=BASE_URL)
     assert (batch.family, batch.namespace) == (online.family, online.namespace)
 
 
 @pytest.mark.parametrize(
-    ("limits", "sizes"),
+    ("max_requests", "max_bytes", "sizes"),
     [
-        pytest.param({"max_requests": 2}, [2, 2, 1], id="requests"),
-        pytest.param({"max_bytes": 4000}, [3, 2], id="bytes"),
-        pytest.param({}, [5], id="none reached"),
+        pytest.param(2, 9999, [2, 2, 1], id="requests"),
+        pytest.param(9, 4000, [3, 2], id="bytes"),
+        pytest.param(9, 9999, [5], id="none reached"),
     ],
 )
 async def test_a_batch_keeps_the_servers_limits(
-    limits: dict[str, int], sizes: list[int], server: BatchServer, machine: Machine
+    max_requests: int,
+    max_bytes: int,
+    sizes: list[int],
+    server: BatchServer,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(provider_module, "MAX_BYTES", max_bytes)
     requests = [machine.question(str(i).zfill(999)) for i in range(5)]
-    outcomes = await ask(await machine.provider(**limits), requests)
+    outcomes = await ask(machine.provider(max_requests=max_requests), requests)
     assert texts(outcomes) == [f"re {i:0999}" for i in range(5)]
     assert server.sizes == sizes
 
@@ -54,21 +61,24 @@ async def test_a_batch_keeps_the_servers_limits(
 async def test_a_batch_is_for_one_model(server: BatchServer, machine: Machine):
     requests = [machine.question("a"), machine.question("b")]
     requests.append(dataclasses.replace(requests[0], model="another"))
-    assert texts(await ask(await machine.provider(), requests)) == ["re a", "re b", "re a"]
+    assert texts(await ask(machine.provider(), requests)) == ["re a", "re b", "re a"]
     assert [{body["model"] for body in server.bodies(n)} for n in (0, 1)] == [{"m"}, {"another"}]
 
 
 @OPENAI
 async def test_a_request_is_one_line_for_every_program(server: FileServer, machine: Machine):
     text = "a\r\n\u2028\u2029\x85\x0b\x0c\x1cb"
-    assert texts(await ask(await machine.provider(), [machine.question(text)])) == [f"re {text}"]
+    assert texts(await ask(machine.provider(), [machine.question(text)])) == [f"re {text}"]
     inputs = [content for about, content in server.files.values() if "claim" in about["filename"]]
     assert [len(content.decode().splitlines()) for content in inputs] == [1]
 
 
-async def test_a_request_larger_than_a_batch_fails_alone(machine: Machine):
+async def test_a_request_larger_than_a_batch_fails_alone(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(provider_module, "MAX_BYTES", 800)
     requests = [machine.question("x" * 900), machine.question("b")]
-    big, small = await ask(await machine.provider(max_bytes=800), requests)
+    big, small = await ask(machine.provider(), requests)
     assert isinstance(big, RejectedError)
     assert big.kind == "too_large"
     assert texts([small]) == ["re b"]
@@ -97,7 +107,7 @@ async def test_the_key_goes_to_the_server_and_nowhere_else(
     machine.tell = lambda kind, **fields: kept.extend(
         path.read_bytes() for path in machine.state.rglob("*") if path.is_file()
     )
-    provider = await machine.provider(key=key)
+    provider = machine.provider(key=key)
     bad, good = await ask(provider, [machine.question("bad"), machine.question("good")])
     sent = {headers.get("authorization") for headers in server.headers}
     assert sent == ({f"Bearer {KEY}"} if key else {None})

@@ -20,7 +20,7 @@ async def test_a_stop_ends_the_waiting_and_loses_nothing(
     if call == "upload" and server.family != "openai":
         return  # there is no such step
     requests = [machine.question("a"), machine.question("b")]
-    provider, was_created = await machine.provider(), call not in ("", "upload")
+    provider, was_created = machine.provider(), call not in ("", "upload")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask, provider, requests)
         server.faults[call] = [tasks.cancel_scope.cancel]
@@ -32,7 +32,7 @@ async def test_a_stop_ends_the_waiting_and_loses_nothing(
     assert was_created == len(server.batches)
     assert (provider.notice() is not None) == (call in ("create", "look"))
     await provider.aclose()
-    provider = await machine.provider()
+    provider = machine.provider()
     await ask(provider, machine.missing(requests))
     assert texts([machine.cache[request_key(one)] for one in requests]) == ["re a", "re b"]
     assert len(server.batches) == 1
@@ -43,7 +43,7 @@ async def test_the_tasks_that_are_left_get_their_answers(
     cancelled: set[int], server: BatchServer, machine: Machine
 ):
     server.n_looks = 5
-    provider, outcomes = await machine.provider(), []
+    provider, outcomes = machine.provider(), []
     scopes = [anyio.CancelScope() for _ in range(4)]
 
     async def complete(number: int) -> None:
@@ -68,7 +68,7 @@ async def test_two_processes_send_a_request_once(
 ):
     server.n_looks = 4
     server.line = lambda body, n: error(500) if failing and n == 1 else fine(body, n)
-    first, second = await machine.provider(), await machine.provider()
+    first, second = machine.provider(), machine.provider()
     requests = [machine.question(str(i)) for i in range(6)]
     both = await ask_each((first, requests[:4]), (second, requests[2:]))
     assert texts(both[0]) == [f"re {i}" for i in range(4)]
@@ -80,7 +80,7 @@ async def test_two_processes_send_a_request_once(
 
 async def test_what_another_process_has_bought_is_not_sent(server: BatchServer, machine: Machine):
     """Its batch may be done and forgotten by the time that ours is made."""
-    provider = await machine.provider()
+    provider = machine.provider()
     requests = [machine.question("a"), machine.question("b")]
     machine.cache[request_key(requests[0])] = Completion("from elsewhere", "m")
     assert texts(await ask(provider, requests)) == ["from elsewhere", "re b"]
