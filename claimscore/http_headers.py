@@ -151,12 +151,12 @@ def duration_s(text: str) -> float | None:
     return seconds if text and position == len(text) else None
 
 
-def retry_after_s(headers: Mapping[str, str], said: str = "") -> float | None:
+def retry_after_s(headers: Mapping[str, str], words: str = "") -> float | None:
     """Seconds to wait: by the headers, else by what is said in the body; at most a day."""
     seconds = _retry_header_s(headers)
     if seconds is None:
-        found = _SAID.search(said.lower())
-        seconds = duration_s(found[1] or found[2]) if found else None
+        match = _SAID.search(words.lower())
+        seconds = duration_s(match[1] or match[2]) if match else None
     return None if seconds is None else min(seconds, LONGEST_WAIT_S)
 
 

@@ -84,9 +84,10 @@ def _output_format(output: OutputSchema) -> JSON:
 
 def _parts(content: str, shared: str) -> str | list[JSON]:
     """The content in two parts, the first to be cached, where it is long enough for that."""
-    before, found, after = content.partition(shared) if shared else ("", "", "")
-    beginning = before + found
-    if not after or len(beginning.encode("utf-8", "replace")) < _LEAST_CACHED_BYTES:
+    start = content.find(shared) if shared else -1
+    beginning, after = content[: start + len(shared)], content[start + len(shared) :]
+    is_long = len(beginning.encode("utf-8", "replace")) >= _LEAST_CACHED_BYTES
+    if start < 0 or not after or not is_long:
         return content
     marked = {"type": "text", "text": beginning, "cache_control": {"type": "ephemeral"}}
     return [marked, {"type": "text", "text": after}]

@@ -90,13 +90,13 @@ def read_refusal(
     """Read a refusal, `secrets` left out; header names are in lower case. Never fails, whatever
     the body is."""
     text = body[:_LONGEST_BODY].decode("utf-8", "replace")
-    said = _decoded(text)
+    decoded = _decoded(text)
     codes = frozenset(
-        code.lower() for code in _fields(said, ("code", "type", "error_type", "error_code"))
+        code.lower() for code in _fields(decoded, ("code", "type", "error_type", "error_code"))
     )
-    message = _message(said) or (text if isinstance(said, dict | list) else "")
+    message = _message(decoded) or (text if isinstance(decoded, dict | list) else "")
     message = _shown(message, *secrets) or _phrase(status)
-    param = _shown(" ".join(_fields(said, ("param",))), *secrets)
+    param = _shown(" ".join(_fields(decoded, ("param",))), *secrets)
     return Refusal(
         status=status,
         message=message,
@@ -114,8 +114,8 @@ def translate_error(
 ) -> ClaimscoreError:
     """The error that a refusal is; its class decides whether to stop, to wait or to go on."""
     status, words, codes = refusal.status, refusal.words, refusal.codes
-    said = f"HTTP {status}: {refusal.message}"
-    where = f"{base_url}: {said}"
+    refused = f"HTTP {status}: {refusal.message}"
+    where = f"{base_url}: {refused}"
     if status == 401:  # the server's words are left out: some quote the key
         return AuthenticationError(f"{base_url} refused the key (HTTP 401); check {key_variable}")
     if status == 407:
@@ -123,7 +123,7 @@ def translate_error(
     if status == 402 or (status in (400, 403, 429) and _QUOTA.search(words)):
         return QuotaError(f"{where}; fill the account")
     if _is_unknown_model(status, codes, words):
-        return UnknownModelError(f"{base_url} has no model {model!r}: {said}")
+        return UnknownModelError(f"{base_url} has no model {model!r}: {refused}")
     if status == 403 and not _CONTENT_FILTER.search(words):
         return AuthenticationError(f"{where}; check {key_variable} and its rights")
     if _is_too_large(status, words):
@@ -209,40 +209,40 @@ def _decoded(text: str) -> object:
     return title[1] if title else ""
 
 
-def _fields(said: object, names: tuple[str, ...], depth: int = 0) -> Iterator[str]:
+def _fields(part: object, names: tuple[str, ...], depth: int = 0) -> Iterator[str]:
     """The values of some fields at any depth, but not in a quoted request."""
     if depth > _DEEPEST:
         return
-    if isinstance(said, list):
-        for item in said:
+    if isinstance(part, list):
+        for item in part:
             yield from _fields(item, names, depth + 1)
-    if isinstance(said, dict):
-        for name, value in said.items():
+    if isinstance(part, dict):
+        for name, value in part.items():
             if name in names and isinstance(value, str | int):
                 yield str(value)
             elif name not in ("input", "ctx"):
                 yield from _fields(value, names, depth + 1)
 
 
-def _message(said: object, depth: int = 0) -> str:
+def _message(part: object, depth: int = 0) -> str:
     """The words meant for people, in any of the forms in which servers pack them; else nothing."""
-    if isinstance(said, str):
-        return said
+    if isinstance(part, str):
+        return part
     if depth > _DEEPEST:
         return ""
-    if isinstance(said, list):
-        return "; ".join(filter(None, (_message(item, depth + 1) for item in said[:5])))
-    if not isinstance(said, dict):
+    if isinstance(part, list):
+        return "; ".join(filter(None, (_message(item, depth + 1) for item in part[:5])))
+    if not isinstance(part, dict):
         return ""
-    if isinstance(said.get("msg"), str):  # FastAPI says what is wrong with which field
-        place = said.get("loc")
+    if isinstance(part.get("msg"), str):  # FastAPI says what is wrong with which field
+        place = part.get("loc")
         names = place if isinstance(place, list) else []
         path = ".".join(str(name) for name in names if isinstance(name, str | int))
-        return f"{path}: {said['msg']}" if path else said["msg"]
+        return f"{path}: {part['msg']}" if path else part["msg"]
     for name in ("message", "error", "detail", "error_description"):
-        text = _message(said.get(name), depth + 1)
+        text = _message(part.get(name), depth + 1)
         if text:  # OpenRouter quotes the provider behind it
-            metadata = said.get("metadata")
+            metadata = part.get("metadata")
             raw = metadata.get("raw") if isinstance(metadata, dict) else None
             return f"{text}: {raw}" if isinstance(raw, str) else text
     return ""

@@ -25,7 +25,7 @@ _OMITTABLE = ("temperature", "top_p", "logprobs")
 _ABOUT_OUTPUT = re.compile(
     r"response_format|json_schema|json_object|guided|structured.output|output_config"
 )
-#: OpenAI's reasoning models have said 403 to logprobs; however it is worded, it is about these.
+#: OpenAI's reasoning models have words 403 to logprobs; however it is worded, it is about these.
 _LOGPROBS = {400, 403, 422}
 _UNWANTED = re.compile(
     r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|extra"
@@ -93,19 +93,19 @@ def with_schema_in_words(
 
 def learn_dialect(refusal: Refusal, dialect: Dialect) -> Dialect | None:
     """Return the dialect to ask in next; None where the refusal is about something else."""
-    said = f"{refusal.param} {refusal.message}".lower()
-    if "logprobs" in said and "logprobs" not in dialect.omitted and refusal.status in _LOGPROBS:
+    words = f"{refusal.param} {refusal.message}".lower()
+    if "logprobs" in words and "logprobs" not in dialect.omitted and refusal.status in _LOGPROBS:
         return dataclasses.replace(dialect, omitted=dialect.omitted | {"logprobs"})
     if refusal.status not in (400, 422):
         return None
-    if _ABOUT_OUTPUT.search(said):
+    if _ABOUT_OUTPUT.search(words):
         mode = _NEXT_MODE.get(dialect.output_mode)
         return None if mode is None else dataclasses.replace(dialect, output_mode=mode)
-    if not _UNWANTED.search(said):
+    if not _UNWANTED.search(words):
         return None
-    if dialect.limit_field == "max_tokens" and "max_tokens" in said:
+    if dialect.limit_field == "max_tokens" and "max_tokens" in words:
         return dataclasses.replace(dialect, limit_field="max_completion_tokens")
     for name in _OMITTABLE:
-        if name in said and name not in dialect.omitted:
+        if name in words and name not in dialect.omitted:
             return dataclasses.replace(dialect, omitted=dialect.omitted | {name})
     return None
