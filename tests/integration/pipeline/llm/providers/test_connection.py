@@ -291,6 +291,15 @@ async def test_a_connection_that_must_not_be_used_again_is_not(data: bytes):
         assert server.n_connections == 3
 
 
+async def test_a_connection_that_was_idle_for_long_is_not_used(monkeypatch: pytest.MonkeyPatch):
+    """Its server may close it in the moment of sending."""
+    monkeypatch.setattr(connection_module, "IDLE_S", -1.0)
+    async with serving(always(answer())) as server, connected(server) as direct:
+        await post(direct)
+        await post(direct)
+        assert server.n_connections == 2
+
+
 async def test_a_used_connection_that_drops_a_request_is_not_asked_again():
     """The server has read it; whether it was done, and billed, is unknown."""
 
