@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import anyio
 import polars as pl
 import pytest
 
@@ -84,6 +85,8 @@ def test_a_stop_leaves_the_parts_beside_the_file(
         nonlocal asked
         asked += 1
         if asked > 15:
+            while not (map_status(out) or {})["rows"]["done"]:
+                await anyio.sleep(0.01)
             raise ConfigError("enough")
         return await say(request)
 
