@@ -288,7 +288,7 @@ class FakeBatches(FakeProvider):
     def start(self, tasks: TaskGroup) -> None:
         pass
 
-    async def recover(self, *_: object) -> None:
+    def open(self, *_: object) -> None:
         pass
 
     def is_sent(self, key: str) -> bool:
