@@ -59,9 +59,8 @@ class JobJournal:
 
     def remove(self, record: JobRecord) -> None:
         """Forget a job; nothing happens where another process has done so."""
-        path = self.path(record)
-        with os_errors(path):
-            path.unlink(missing_ok=True)
+        with os_errors(self.folder):
+            self.path(record).unlink(missing_ok=True)
 
     def _record(self, path: Path) -> JobRecord | None:
         with os_errors(path):

@@ -219,13 +219,11 @@ class BatchProvider:
         def note(state: Any) -> None:
             self._trouble = str(state.outcome.exception())
 
-        policy = POLICY.copy(
-            sleep=anyio.sleep,
-            stop=lambda state: anyio.current_time() + state.upcoming_sleep > end,
-            before_sleep=note,
-        )
+        def is_over(state: Any) -> bool:
+            return bool(anyio.current_time() + state.upcoming_sleep > end)
+
         try:
-            await policy(call)
+            await POLICY.copy(sleep=anyio.sleep, stop=is_over, before_sleep=note)(call)
         except TransientError as exc:
             after = f"{self._max_outage_s:,.0f} s (--max-outage-s)"
             raise OutageError(f"tried in vain for {after}: {exc}") from None
