@@ -103,7 +103,8 @@ class LearntRate:
     back lets it grow, slowly at first, so that few are refused before that is heard.
 
     Some servers refuse a share of requests at any rate. Slowing down does not help there, so a
-    few refusals are no evidence.
+    few refusals are no evidence, and while there is doubt half of the highest rate is kept: a
+    limit below that lets so few pass that it is beyond doubt.
     """
 
     def __init__(self) -> None:
@@ -113,7 +114,8 @@ class LearntRate:
         self._judged: list[Permit] = []
         self._judged_at = -math.inf
         self._is_certain = self._has_passed = self._is_holding_back = False
-        self._sent_per_s = self._least_share = self._passed_per_s = self._grown_s = 0.0
+        self._is_first = False
+        self._sent_per_s = self._floor_per_s = self._passed_per_s = self._grown_s = 0.0
         self._period_s = _FIRST_PERIOD_S / 2
 
     @property
@@ -170,7 +172,7 @@ class LearntRate:
         self._latest.clear()
         suspect = self._since_refusal()
         seconds = suspect[-1].sent_at - suspect[0].sent_at
-        self._least_share = _LEAST_SHARES[self._bucket is not None]
+        self._is_first = self._bucket is None
         self._sent_per_s = self.per_s or len(suspect) / max(seconds, 0.1)
         longest_s = max(_PERIOD_S, _PERIOD_REQUESTS / self._sent_per_s)
         self._period_s = min(2 * self._period_s, longest_s)
@@ -195,7 +197,10 @@ class LearntRate:
         suspect = self._since_refusal()
         share = sum(not permit.is_refused for permit in suspect) / max(1, len(suspect) - 1)
         self._is_certain |= share < _BEYOND_DOUBT
-        self._passed_per_s = max(share, self._least_share) * self._sent_per_s
+        passed_per_s = max(share, _LEAST_SHARES[0 if self._is_first else 1]) * self._sent_per_s
+        self._floor_per_s = max(self._floor_per_s, _BEYOND_DOUBT * passed_per_s)
+        floor_per_s = 0.0 if self._is_certain else self._floor_per_s
+        self._passed_per_s = max(passed_per_s, floor_per_s)
         self._grown_s = 0.0
         self._set_rate()
 

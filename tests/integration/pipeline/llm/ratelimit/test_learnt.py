@@ -85,3 +85,13 @@ def test_isolated_refusals_hardly_slow_a_run(concurrency: int, retry_after_s: fl
         return simulate(server, n, concurrency=concurrency, n_workers=4 * concurrency).done[-1]
 
     assert wall_s(0.05, 1) <= 1.15 * wall_s(0.0, 1)
+
+
+def test_more_isolated_refusals_do_not_stop_a_run():
+    """Of a tenth at any rate: slowing down does not help."""
+
+    def wall_s(isolated: float) -> float:
+        server = SimulatedServer(latency_s=0.3, isolated=isolated, seed=2)
+        return simulate(server, 6400, concurrency=64, n_workers=256).done[-1]
+
+    assert wall_s(0.1) <= 3 * wall_s(0.0)
