@@ -50,17 +50,17 @@ class Obstacles(ConfigError):
 
 def refuse_all(checks: Iterable[Callable[[], object]]) -> None:
     """Make all checks; raise the `ConfigError` of the one that fails, or `Obstacles` of several."""
-    found: list[ConfigError] = []
+    errors: list[ConfigError] = []
     for check in checks:
         try:
             check()
         except ConfigError as exc:
-            found.append(exc)
-    each = [exc.messages if isinstance(exc, Obstacles) else (str(exc),) for exc in found]
-    messages = dict.fromkeys(message for some in each for message in some)
+            errors.append(exc)
+    texts = [exc.messages if isinstance(exc, Obstacles) else (str(exc),) for exc in errors]
+    messages = dict.fromkeys(message for some in texts for message in some)
     if len(messages) > 1:
         raise Obstacles(messages)
-    for error in found:
+    for error in errors:
         raise error
 
 

@@ -36,8 +36,8 @@ def retry_wait_s(state: RetryCallState) -> float:
     """
     backoff_s = _backoff(state)
     error = state.outcome.exception() if state.outcome is not None else None
-    told_s = error.retry_after_s if isinstance(error, TransientError) else None
-    return backoff_s if told_s is None else told_s + min(backoff_s, 0.1 + told_s / 4)
+    least_s = error.retry_after_s if isinstance(error, TransientError) else None
+    return backoff_s if least_s is None else least_s + min(backoff_s, 0.1 + least_s / 4)
 
 
 _transient = retry_if_exception_type(TransientError)

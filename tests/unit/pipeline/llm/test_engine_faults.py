@@ -50,12 +50,12 @@ def failing(fault: Callable[[int, str], Exception | None]) -> AnswerFunction:
     async def answer(request: Request) -> Completion:
         nonlocal n_asked
         n_asked += 1
-        number, said = n_asked, request.messages[0].content
+        number, words = n_asked, request.messages[0].content
         await lowlevel.checkpoint()
-        error = fault(number, said)
+        error = fault(number, words)
         if error is not None:
             raise error
-        return completion(said)
+        return completion(words)
 
     return answer
 
@@ -92,7 +92,7 @@ async def test_an_outage_loses_no_row(kind: Any) -> None:
 
 async def test_a_poisonous_request_is_one_failure_and_no_outage() -> None:
     boom = TransientError("HTTP 500: boom")
-    provider = FakeProvider(failing(lambda _, said: boom if "poison" in said else None))
+    provider = FakeProvider(failing(lambda _, words: boom if "poison" in words else None))
     texts = [f"poison {i}" if i % 25 == 0 else str(i) for i in range(100)]
     outcomes, _ = await asked(provider, *texts, max_concurrency=8, max_attempts=5)
     assert values(outcomes) == ["transient!" if "poison" in name else name for name in texts]
@@ -166,11 +166,11 @@ async def test_the_same_refusal_of_the_first_requests_stops_the_run(
     cache = MemoryCache()
     if known:
         await asked(FakeProvider(), "0", cache=cache)
-    provider = FakeProvider(failing(lambda _, said: error))
+    provider = FakeProvider(failing(lambda _, words: error))
     with pytest.raises(StoppedEarly if known else ConfigError, match="all the same refusal"):
         await asked(provider, *numbers(500), cache=cache, max_concurrency=4)
     assert 10 <= len(provider.asked) < 10 + 4
-    at_once = FakeProvider(failing(lambda _, said: error))
+    at_once = FakeProvider(failing(lambda _, words: error))
     with pytest.raises(StoppedEarly if known else ConfigError, match="all the same refusal"):
         await asked(at_once, *numbers(12), cache=cache, max_concurrency=64)
 
@@ -178,9 +178,9 @@ async def test_the_same_refusal_of_the_first_requests_stops_the_run(
 @pytest.mark.parametrize(
     "fault",
     [
-        lambda number, said: None if number == 9 else REFUSED,
-        lambda number, said: RejectedError(f"HTTP 400: cannot read {said * 2}x"),
-        lambda number, said: RejectedError("HTTP 400: filtered", "content_filter"),
+        lambda number, words: None if number == 9 else REFUSED,
+        lambda number, words: RejectedError(f"HTTP 400: cannot read {words * 2}x"),
+        lambda number, words: RejectedError("HTTP 400: filtered", "content_filter"),
     ],
     ids=["one is accepted", "each for its own reason", "about the text"],
 )
