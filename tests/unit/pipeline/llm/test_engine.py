@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import pytest
 from anyio import lowlevel
-from anyio.abc import TaskGroup
 
 from claimscore.cache.base import Cache, MemoryCache
 from claimscore.cache.entry import Entry
@@ -20,6 +19,7 @@ from claimscore.errors import AskAgain, RejectedError, StoppedEarly, TransientEr
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Bounds
 from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.providers.base import Collecting
 from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.types import Completion, Failure, Message, Request
@@ -280,16 +280,10 @@ async def test_a_task_may_have_a_provider_of_its_own() -> None:
     assert (engine.stats.answered, spending.ledger.now.requests) == (9, 9)
 
 
-class FakeBatches(FakeProvider):
+class FakeBatches(FakeProvider, Collecting):
     """Waits for a batch job of three."""
 
     batch_size = 3
-
-    def start(self, tasks: TaskGroup) -> None:
-        pass
-
-    def open(self, *_: object) -> None:
-        pass
 
     def is_sent(self, key: str) -> bool:
         return False
@@ -319,7 +313,8 @@ async def test_a_task_may_be_answered_by_batches_and_another_at_once() -> None:
 
         tasks.start_soon(run, "online", "ab")
         tasks.start_soon(functools.partial(run, "batch", "wxyz", provider=batches))
-        await batch.full.wait()
+        with anyio.fail_after(60):
+            await batch.full.wait()
         await settle()
         assert (len(provider.asked), len(batches.asked)) == (1, 3)
         assert (engine.stats.why, engine.stats.waiting_s) == ("batch 1", 3600.0)
