@@ -81,7 +81,7 @@ class Window:
 
 #: So many refusals among the latest requests are evidence of a limit; fewer are once there was a
 #: limit beyond doubt: when not even this share had passed.
-_LATEST, _EVIDENCE, _EVIDENCE_AGAIN = 40, 8, 3
+_LATEST, _EVIDENCE, _EVIDENCE_AGAIN = 40, 10, 3
 _BEYOND_DOUBT = 0.5
 
 #: The rate falls to this share of what passed: it grows back to that within a period, and in

@@ -60,11 +60,11 @@ def test_refusals_in_a_row_pause_all_requests_until_the_latest_time_told():
     script = Script()
     script.answer(script.take(20))
     permits = script.take(12)
-    script.refuse(permits[:9], retry_after_s=20)
+    script.refuse(permits[:11], retry_after_s=20)
     assert script.paused_s == 20
     assert script.limiter.wait_s((0, 0), 0) == 20
     assert script.limiter.try_reserve((0, 0), 0) is None
-    script.refuse(permits[9:], retry_after_s=30)
+    script.refuse(permits[11:], retry_after_s=30)
     assert script.paused_s == 30
     assert [kind for kind, _ in script.events].count("paused") == 1
     assert script.limiter.state().why
@@ -72,7 +72,7 @@ def test_refusals_in_a_row_pause_all_requests_until_the_latest_time_told():
 
 def test_while_nothing_passes_pauses_grow():
     script = Script()
-    script.refuse(script.take(8))
+    script.refuse(script.take(10))
     pauses = [script.paused_s]
     for _ in range(9):
         script.now += script.paused_s
@@ -90,7 +90,7 @@ def test_while_nothing_passes_pauses_grow():
 
 def test_after_a_long_pause_or_an_outage_few_go_first():
     script = Script(rpm=60_000)
-    script.refuse(script.take(8), retry_after_s=20)
+    script.refuse(script.take(10), retry_after_s=20)
     script.now += 20.1
     assert script.take_at_once(100) == 2
     script = Script(rpm=60_000)
