@@ -161,7 +161,6 @@ class Machine:
     def __init__(self, server: BatchServer, state: Path) -> None:
         self.server = server
         self.state = state
-        self.tell: Callable[..., None] = lambda kind, **fields: None
         self.cache: dict[str, Completion] = {}
         self.kill_at: int | None = None
         self.steps: list[str] = []
@@ -199,7 +198,7 @@ class Machine:
         provider = BatchProvider(batches, LLMConfig(max_outage_s=max_outage_s))
         if max_requests is not None:
             provider.batch_size = provider._most = max_requests
-        provider.open(self.state, self.keep, self.find, self.tell)
+        provider.open(self.state, self.keep, self.find)
         return provider
 
     def keep(self, answers: Mapping[str, Completion]) -> None:

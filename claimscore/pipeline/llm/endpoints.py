@@ -31,7 +31,6 @@ from claimscore.errors import (
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, base_urls, servers_of
-from claimscore.pipeline.llm.providers.errors import probable_cause
 from claimscore.pipeline.llm.ratelimit.bucket import Permit
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.stats import EngineStats, ServerStats
@@ -241,7 +240,7 @@ class Endpoint:
                     raise TransientError(f"no answer within {self._timeout_s:g} s", "timeout")
             except BaseException as exc:
                 self._end_failed(exc, attempts.key, permit, reservation)
-                dispatcher.refused(exc, self)
+                dispatcher.refused(exc)
                 if isinstance(exc, TransientError):
                     attempts.error = exc
                     self._count_failure(exc, attempts)
@@ -451,7 +450,7 @@ class Dispatcher:
             fields |= {"notice": notice} if notice else {}
         self._on_event(kind, **fields)
 
-    def refused(self, error: BaseException, endpoint: Endpoint) -> None:
+    def refused(self, error: BaseException) -> None:
         """Stop where the first answers are all the same refusal, but for its numbers: the next
         would be too.
 
@@ -470,14 +469,10 @@ class Dispatcher:
         self._refusal = refusal
         if self._n_refused < _ALL_REFUSED:
             return
-        server = getattr(endpoint.provider, "server", None)
-        cause = probable_cause(
-            str(error),
-            status,
-            has_key=server is None or server.may_be_known,
-            key_variable="its variable" if server is None else server.key_variable,
+        why = (
+            f"the first answers are all the same refusal, and none is accepted: {error}; check "
+            "the key, --llm, --base-url, --header, --llm-param and the prompt's [settings]"
         )
-        why = f"the first answers are all the same refusal, and none is accepted: {error}; {cause}"
         if kind == "context_length":
             why = f"every request is too long for the model: {error}"
         self.stop.halt(StoppedEarly(why) if was_accepted else ConfigError(why))

@@ -232,9 +232,11 @@ class Engine:
 
     def stop(self, reason: StoppedEarly | None = None) -> None:
         """Send nothing more. Requests in flight finish and are kept; calls raise the reason."""
-        notices = [provider.notice() for provider in self._collecting()]
         why = str(reason or "interrupted")
-        self._stop.halt(StoppedEarly("; ".join(filter(None, [why, *notices]))))
+        jobs = "; ".join(filter(None, (provider.under_way()[0] for provider in self._collecting())))
+        if jobs:
+            why += f"; {jobs}; run the same command to collect the answers"
+        self._stop.halt(StoppedEarly(why))
 
     @property
     def stats(self) -> EngineStats:

@@ -18,7 +18,7 @@ from claimscore.cache.entry import Entry
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.batch_jobs.journal import journal_folder, paid_twice_online
+from claimscore.pipeline.llm.batch_jobs.journal import journal_folder
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.budget.pricing import Prices
@@ -105,11 +105,7 @@ async def open_engine(
         try:
             for provider in engine.providers:
                 if isinstance(provider, Collecting):
-                    _open_jobs(provider, cache, folder, tell)
-                else:
-                    # Batches under way may hold requests that are now asked, and paid, again.
-                    if (notice := paid_twice_online(folder, provider)) is not None:
-                        tell("batches under way", notice=notice)
+                    _open_jobs(provider, cache, folder)
             async with engine:
                 yield engine
         finally:
@@ -123,7 +119,7 @@ def _bounds(llm: LLMConfig) -> Bounds:
     return Bounds(llm.rpm, llm.tpm, llm.max_concurrency, llm.timeout_s, llm.max_attempts)
 
 
-def _open_jobs(provider: Any, cache: DiskCache, folder: Path, tell: OnEvent) -> None:
+def _open_jobs(provider: Any, cache: DiskCache, folder: Path) -> None:
     """Note batch jobs beside the cache, and take their answers into it."""
 
     def keep(answers: Mapping[str, Completion]) -> None:
@@ -132,4 +128,4 @@ def _open_jobs(provider: Any, cache: DiskCache, folder: Path, tell: OnEvent) -> 
     def find(keys: Sequence[str]) -> dict[str, Completion]:
         return {key: entry.completion for key, entry in cache.get_many(keys).items()}
 
-    provider.open(journal_folder(folder, provider), keep, find, tell)
+    provider.open(journal_folder(folder, provider), keep, find)

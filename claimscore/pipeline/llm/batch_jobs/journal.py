@@ -84,24 +84,3 @@ def journal_folder(cache_dir: Path, provider: Provider) -> Path:
     """Where the batch jobs of one server are noted: beside the answers that they will bring."""
     server = f"{provider.family} {provider.namespace}".encode()
     return cache_dir / "batches" / hashlib.sha256(server).hexdigest()[:16]
-
-
-def paid_twice_online(cache_dir: Path, provider: Provider) -> str | None:
-    """The warning for a user who asks a model online while batch jobs to it are under way."""
-    records = JobJournal(journal_folder(cache_dir, provider)).read()
-    waiting = [record for record in records if record.model == provider.model]
-    if not waiting:
-        return None
-    return (
-        f"{job_names(waiting)}; asked online they are paid for again; "
-        f"--llm {provider.family}-batch:{provider.model} collects them"
-    )
-
-
-def job_names(records: list[JobRecord]) -> str:
-    """Jobs in a sentence, by the ids that the server gave them."""
-    n_requests = sum(len(record.keys) for record in records)
-    names = [record.batch_id or record.name for record in records]
-    some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    jobs = f"batch {some}" if len(names) == 1 else f"{len(names)} batches ({some})"
-    return f"{n_requests:,} requests to {records[0].model} are in {jobs}"

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
-import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import anyio
 from anyio import lowlevel, to_thread
 from anyio.abc import TaskGroup
 
-from claimscore.atomic import os_errors
 from claimscore.cache.key import request_key
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import (
@@ -37,7 +34,7 @@ from claimscore.errors import (
     RejectedError,
     TransientError,
 )
-from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, job_names, journal_folder
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, journal_folder
 from claimscore.pipeline.llm.batch_jobs.server import (
     BatchServer,
     JobRecord,
@@ -70,9 +67,6 @@ MAX_JOBS = 3
 
 _LOCK_POLL_S = 0.2
 
-#: Results that are read and kept at a time.
-_GROUP = 1000
-
 
 @dataclasses.dataclass(slots=True)
 class _Waiting:
@@ -101,13 +95,11 @@ class BatchProvider:
         self._journal = JobJournal(journal_folder(user_cache_dir(), self))
         self._keep: Keep = lambda answers: None
         self._find: Find = lambda keys: {}
-        self._tell: Callable[..., None] = lambda kind, **fields: None
         self._tasks: TaskGroup | None = None
         self._worker: anyio.CancelScope | None = None
         self._waiting: dict[str, _Waiting] = {}
         self._unsent: dict[str, _Waiting] = {}
         self._jobs: dict[str, JobRecord] = {}
-        self._views: dict[str, ServerJob] = {}
         #: The keys in all jobs of the journal that are known here.
         self._in_jobs: set[str] = set()
         #: Why it takes longer than it should.
@@ -115,14 +107,14 @@ class BatchProvider:
         #: How large the next job may be, and when it may be sent: found out by being refused.
         self._most, self._send_at = BATCH_SIZE, 0.0
 
-    def open(self, folder: Path, keep: Keep, find: Find, tell: Callable[..., None]) -> None:
+    def open(self, folder: Path, keep: Keep, find: Find) -> None:
         """Take the journal's folder, the same for all runs that may collect the jobs.
 
-        All answers go to `keep` before a caller gets them, `find` says which answers other
-        processes have bought meanwhile, and `tell` hears of rare events.
+        All answers go to `keep` before a caller gets them, and `find` says which answers other
+        processes have bought meanwhile.
         """
         self._journal = JobJournal(folder)
-        self._keep, self._find, self._tell = keep, find, tell
+        self._keep, self._find = keep, find
         for record in self._journal.read():
             if len(find(record.keys)) == len(record.keys):  # killed after the last was kept
                 self._journal.remove(record)
@@ -162,27 +154,16 @@ class BatchProvider:
         """Whether a request is in a job, perhaps of an earlier run, that may cost money."""
         return key in self._in_jobs
 
-    # -- what people see
-
-    def notice(self) -> str | None:
-        """A notice for a user who stops the run; None where nothing is under way."""
-        if not self._jobs:
-            return None
-        go_on = "which goes on" if len(self._jobs) == 1 else "which go on"
-        jobs = job_names(list(self._jobs.values()))
-        return f"{jobs}, {go_on}; run the same command to collect the answers"
-
     def under_way(self) -> tuple[str, float]:
-        """The reason to wait, in words, and for how many seconds already; "" without one."""
-        why = f"; {self._trouble}" if self._trouble else ""
+        """The jobs that are waited for, in words, and for how many seconds already; "" without
+        any, unless something keeps them from being made."""
         if not self._jobs:
-            n = len(self._waiting)
-            return (f"{n:,} requests are put together{why}" if n else ""), 0.0
-        records = list(self._jobs.values())
-        views = [self._views[name] for name in self._jobs if name in self._views]
-        status = ", ".join(sorted({view.status for view in views})) or "sent"
-        n_answered = sum(view.n_answered for view in views)
-        words = f"{job_names(records)} ({status}, {n_answered:,} answered){why}"
+            return self._trouble, 0.0
+        records = self._jobs.values()
+        n_requests = sum(len(record.keys) for record in records)
+        ids = ", ".join(record.batch_id for record in records)
+        why = f"; {self._trouble}" if self._trouble else ""
+        words = f"{n_requests:,} requests to {self.model} are in {ids}{why}"
         return words, max(0.0, time.time() - min(record.sent_at for record in records))
 
     # -- the background task
@@ -269,7 +250,6 @@ class BatchProvider:
                 self._no_room(record, str(exc))
                 return
             self._follow(self._journal.write(dataclasses.replace(record, batch_id=job.id)))
-        self._tell("batch sent", batch=job.id, requests=len(lines))
 
     @contextlib.asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
@@ -350,7 +330,7 @@ class BatchProvider:
     async def _look(self, record: JobRecord) -> None:
         """See how a job stands; if the server has ended it, see to its requests."""
         try:
-            view = self._views[record.name] = await self._server.look(record)
+            view = await self._server.look(record)
             if view.has_ended and view.refusal is not None:
                 self._end(record, view, dict.fromkeys(record.keys, view.refusal))
             elif view.has_ended:
@@ -363,38 +343,32 @@ class BatchProvider:
 
     async def _collect(self, record: JobRecord, view: ServerJob) -> None:
         """Take all results of a job; only then is it forgotten."""
-        folder, errors = self._journal.folder, dict[str, ClaimscoreError]()
+        errors = dict[str, ClaimscoreError]()
         for path in view.files:
-            with os_errors(folder), tempfile.TemporaryFile(dir=folder) as stream:
-                await self._server.download(path, stream)
-                stream.seek(0)
-                read = partial(self._read, stream, record)
-                with anyio.CancelScope(shield=True):  # what is here is taken before a stop
-                    while (outcomes := await to_thread.run_sync(read)) is not None:
-                        for key, outcome in outcomes.items():
-                            if isinstance(outcome, Completion):
-                                self._settle(key, outcome)
-                            else:
-                                errors[key] = outcome
+            content = await self._server.download(path)
+            outcomes = await to_thread.run_sync(self._read, content, record)
+            for key, outcome in outcomes.items():
+                if isinstance(outcome, Completion):
+                    self._settle(key, outcome)
+                else:
+                    errors[key] = outcome
         self._end(record, view, errors)
 
-    def _read(self, stream: IO[bytes], record: JobRecord) -> dict[str, Outcome] | None:
-        """The next outcomes, their answers kept; None at the end.
+    def _read(self, content: bytes, record: JobRecord) -> dict[str, Outcome]:
+        """The outcomes in a file of results, their answers kept.
 
         Lines that cannot be read, and keys that the job did not send, are left out. Raises
         `TransientError` where the file ends within a line, or holds none that can be read.
         """
-        lines = list(itertools.islice((line for line in stream if line.strip()), _GROUP))
-        if not lines:
-            return None
+        lines = [line for line in content.split(b"\n") if line.strip()]
         results = [self._server.read(line, record) for line in lines]
         wanted = frozenset(record.keys)
         outcomes = {one[0]: one[1] for one in results if one is not None and one[0] in wanted}
         answers = {key: one for key, one in outcomes.items() if isinstance(one, Completion)}
         if answers:
             self._keep(answers)
-        is_cut = results[-1] is None and not lines[-1].endswith(b"\n")
-        if is_cut or not any(results):
+        is_cut = results[-1:] == [None] and not content.endswith(b"\n")
+        if is_cut or (results and not any(results)):
             raise TransientError(f"{self.base_url}: a file of answers ended early", "body")
         return outcomes
 
@@ -407,7 +381,6 @@ class BatchProvider:
             self._no_room(record, str(view.refusal))
         else:
             self._send_at, self._most = 0.0, min(self.batch_size, 2 * self._most)
-        self._tell("batch ended", batch=view.id, status=view.status, answered=view.n_answered)
         absent = TransientError(f"{self.base_url}: {view.id} is {view.status}, without it")
         for key in record.keys:
             waiting = self._waiting.get(key)

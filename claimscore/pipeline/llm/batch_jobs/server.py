@@ -8,11 +8,10 @@ from __future__ import annotations
 import abc
 import dataclasses
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-import anyio
 import httpx2
 
 from claimscore.errors import (
@@ -22,7 +21,7 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.providers.connection import UNBOUNDED
+from claimscore.pipeline.llm.providers.connection import MOST_BYTES
 from claimscore.pipeline.llm.providers.schema import Dialect, learn_dialect
 from claimscore.pipeline.llm.providers.server import ServerProvider, decode_json
 from claimscore.types import JSON, Completion, Request
@@ -37,8 +36,8 @@ _QUEUE_FULL = re.compile(
     r"token_limit_exceeded|enqueued|too_many_tasks|batch_limit_exceeded|processing queue"
 )
 
-#: A file may take so many seconds.
-_FILE_S = 3600.0
+#: A file may take so many seconds, and a file of answers have so many bytes.
+_FILE_S, _FILE_BYTES = 3600.0, 2**30
 
 
 class NoSuchJobError(ConfigError):
@@ -65,7 +64,7 @@ class JobRecord:
 
 
 class ServerJob(NamedTuple):
-    """The server's view of a job: its `status` in the server's words, and requests answered.
+    """The server's view of a job: its `status` in the server's words.
 
     `refusal` says why it was refused as a whole. `files` are paths of its results below the base
     URL, a result a line.
@@ -74,7 +73,6 @@ class ServerJob(NamedTuple):
     id: str
     status: str
     has_ended: bool
-    n_answered: int = 0
     refusal: ClaimscoreError | None = None
     files: tuple[str, ...] = ()
 
@@ -114,19 +112,11 @@ class BatchServer(abc.ABC):
     def read(self, line: bytes, record: JobRecord) -> tuple[str, Outcome] | None:
         """Key and outcome of the request that a line is about; None where it cannot be read."""
 
-    async def download(self, path: str, stream: IO[bytes]) -> None:
-        """Write a file of results to a stream."""
+    async def download(self, path: str) -> bytes:
+        """A file of results."""
         connection = self.provider.server.connection
-        url, extensions = connection.base_url + path, {UNBOUNDED: True}
-        with anyio.move_on_after(_FILE_S), connection.translated():
-            async with connection.http.stream("GET", url, extensions=extensions) as response:
-                if not response.is_success:
-                    body = await response.aread()
-                    raise self.error(response.status_code, response.headers, body)
-                async for part in response.aiter_bytes():
-                    stream.write(part)
-                return
-        raise self.odd()
+        url, extensions = connection.base_url + path, {MOST_BYTES: _FILE_BYTES}
+        return await self._call(lambda: connection.http.get(url, extensions=extensions))
 
     # -- for implementations
 
@@ -146,15 +136,18 @@ class BatchServer(abc.ABC):
 
     async def ask(self, method: str, path: str, **options: Any) -> JSON:
         """The object with which the server answers a call of its SDK."""
-        server = self.provider.server
-        send = partial(getattr(server.sdk, method), path, cast_to=httpx2.Response, **options)
-        reply = await server.connection.call(send, timeout_s=_FILE_S)
-        if not 200 <= reply.status < 300:
-            raise self.error(*reply)
-        answer = decode_json(reply.body)
+        sdk = self.provider.server.sdk
+        send = partial(getattr(sdk, method), path, cast_to=httpx2.Response, **options)
+        answer = decode_json(await self._call(send))
         if not isinstance(answer, dict):
             raise self.odd()
         return answer
+
+    async def _call(self, send: Callable[[], Awaitable[httpx2.Response]]) -> bytes:
+        reply = await self.provider.server.connection.call(send, timeout_s=_FILE_S)
+        if not 200 <= reply.status < 300:
+            raise self.error(*reply)
+        return reply.body
 
     def answer(self, body: object) -> Outcome:
         """What a decoded answer to one request is."""

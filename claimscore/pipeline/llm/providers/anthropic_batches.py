@@ -82,6 +82,5 @@ class AnthropicBatches(BatchServer):
         batch_id, status = field(job, "id", ""), field(job, "processing_status", "")
         if not batch_id or not status:
             raise self.odd()
-        n_answered = field(field(job, "request_counts", JSON()), "succeeded", 0)
         path = f"{_PATH}/{batch_id}/results"
-        return ServerJob(batch_id, status, status == "ended", n_answered, None, (path,))
+        return ServerJob(batch_id, status, status == "ended", None, (path,))

@@ -94,17 +94,15 @@ class Collecting(Protocol):
     def start(self, tasks: TaskGroup) -> None:
         """Take the task group in which the work for the requests that wait may run."""
 
-    def open(self, folder: Path, keep: Keep, find: Find, tell: Callable[..., None]) -> None:
+    def open(self, folder: Path, keep: Keep, find: Find) -> None:
         """Take the folder in which jobs are noted; each answer goes to `keep` first."""
 
     def is_sent(self, key: str) -> bool:
         """Whether a request is in a job, perhaps of an earlier run, that may cost money."""
 
-    def notice(self) -> str | None:
-        """The jobs that go on after a stop, in words; None where there are none."""
-
     def under_way(self) -> tuple[str, float]:
-        """The jobs that are waited for, in words, and for how many seconds already; or ""."""
+        """The jobs that are waited for, which a stop does not end, in words, and for how many
+        seconds already; or ""."""
 
 
 class SeveralServers:

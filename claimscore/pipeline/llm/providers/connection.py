@@ -9,10 +9,8 @@ answer.
 from __future__ import annotations
 
 import collections
-import contextlib
-import math
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 import anyio
@@ -40,8 +38,8 @@ _KEPT = frozenset({b"accept", b"content-length", b"content-type", b"transfer-enc
 #: What an SDK would unpack an answer by; a charset may be one of `zlib` too.
 _UNPACKS = frozenset({b"content-encoding", b"content-type"})
 
-#: The extension of a request whose answer may be of any size: it is written to disk as it comes.
-UNBOUNDED = "claimscore.unbounded"
+#: The extension of a request whose answer may have so many bytes instead.
+MOST_BYTES = "claimscore.most_bytes"
 
 
 class Reply(NamedTuple):
@@ -99,39 +97,25 @@ class Connection:
         (a broken answer), and `ConfigError`. No message quotes what was sent or received.
         """
         timeout_s = timeout_s or self.timeout_s
-        with anyio.move_on_after(timeout_s), self.translated():
+        with anyio.move_on_after(timeout_s):
             try:
                 response = await send()
-            except Exception as exc:  # an SDK's own class for a refusal, with the response
-                refused = getattr(exc, "response", None)
+            except Exception as exc:
+                refused = getattr(exc, "response", None)  # of an SDK's class for a refusal
                 if not isinstance(refused, httpx2.Response):
-                    raise
+                    raise self._error(exc) from None  # a cause may quote headers or a key
                 response = refused
             lines = response.headers.raw
             headers = {name.lower().decode(): value.decode("latin-1") for name, value in lines}
             return Reply(response.status_code, headers, response.content)
         raise self._no_answer(timeout_s)
 
-    @contextlib.contextmanager
-    def translated(self) -> Iterator[None]:
-        """What breaks in a use of `http`, by an SDK or directly, as errors of ours.
-
-        Causes are cut off (`from None`): they may quote headers or a key.
-        """
-        try:
-            yield
-        except Exception as exc:
-            error = self._error(exc)
-            if error is None:
-                raise
-            raise error from None
-
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
         await self.http.aclose()
 
-    def _error(self, exc: BaseException) -> ClaimscoreError | None:
-        """The error of ours that an exception is by its cause; None where it is none of HTTP.
+    def _error(self, exc: Exception) -> Exception:
+        """The error of ours that an exception is by its cause; itself where it is none of HTTP.
 
         An SDK's own classes do not tell whether anything was sent; their causes do.
         """
@@ -147,7 +131,7 @@ class Connection:
                 message = f"{self.base_url} hung up without an HTTP answer"
                 return TransientError(message, "dropped")
             cause = cause.__cause__
-        return None
+        return exc
 
     def _not_reached(self, exc: BaseException) -> ClaimscoreError:
         """Nothing was sent. Waiting helps neither against a certificate that is not trusted nor
@@ -209,7 +193,9 @@ class _Guard(httpx2.AsyncBaseTransport):
         except BaseException:
             await self.put_back(line)
             raise
-        body: httpx2.AsyncByteStream = _Body(self, line, response, UNBOUNDED in request.extensions)
+        body: httpx2.AsyncByteStream = _Body(
+            self, line, response, request.extensions.get(MOST_BYTES, MAX_BODY_BYTES)
+        )
         lines = response.headers.raw
         codings = {value.lower() for name, value in lines if name.lower() == b"content-encoding"}
         if codings - {b"identity"}:
@@ -248,14 +234,14 @@ class _Body(httpx2.AsyncByteStream):
         guard: _Guard,
         line: httpx2.AsyncBaseTransport,
         response: httpx2.Response,
-        is_unbounded: bool,
+        most_bytes: int,
     ) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         self._guard = guard
         self._line: httpx2.AsyncBaseTransport | None = line
         self._stream = response.stream
         self._is_answer = response.is_success
-        self._left = math.inf if is_unbounded else MAX_BODY_BYTES
+        self._most_bytes = self._left = most_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         url = self._guard.base_url
@@ -263,7 +249,7 @@ class _Body(httpx2.AsyncByteStream):
             async for part in self._stream:
                 self._left -= len(part)
                 if self._left < 0:
-                    message = f"the answer is larger than {MAX_BODY_BYTES:,} bytes"
+                    message = f"the answer is larger than {self._most_bytes:,} bytes"
                     raise TransientError(f"{url}: {message}", "body")
                 yield part
         except (httpx2.NetworkError, httpx2.ProtocolError):

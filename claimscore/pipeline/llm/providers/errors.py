@@ -57,14 +57,6 @@ _CONTENT_FILTER = re.compile(
 _TOO_LARGE = re.compile(r"request too large|too large for .*?tokens per min")
 _LIMIT_AND_REQUESTED = re.compile(r"limit:? ([0-9][0-9,]*)\b.*?requested:? ([0-9][0-9,]*)")
 
-#: LiteLLM looks a wrong key up in a database that it has not.
-_ABOUT_KEY = re.compile(
-    r"no connected db|api.?key|\bkey\b|unauthori[sz]ed|credential|bearer|access token"
-)
-_ABOUT_PARAMETER = re.compile(
-    r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|extra"
-)
-
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _LONGEST_BODY = 200_000
 _LONGEST_MESSAGE = 500
@@ -178,20 +170,6 @@ def _is_too_large(status: int, words: str) -> bool:
 
 def _number(figure: str) -> int:
     return int(figure.replace(",", ""))
-
-
-def probable_cause(message: str, status: int | None, *, has_key: bool, key_variable: str) -> str:
-    """What a refusal of every request probably means, for people."""
-    words = message.lower()
-    if not has_key and (status is not None or _ABOUT_KEY.search(words)):
-        return f"the server probably wants a key: set {key_variable}, or --header for a gateway"
-    if _ABOUT_KEY.search(words):
-        return f"the server probably does not know the key in {key_variable}"
-    if status is not None:
-        return "the server fails at every request: its own log should say why"
-    if _ABOUT_PARAMETER.search(words):
-        return "the server does not take a parameter: look at --llm-param and [settings.extra]"
-    return "look at --llm, --base-url and the prompt's [settings]"
 
 
 # -- reading

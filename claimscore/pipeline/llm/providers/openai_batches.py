@@ -86,5 +86,4 @@ class OpenAIBatches(BatchServer):
                 refusal = ConfigError(f"the batch was refused: {refusal}")
         files = (field(batch, f"{kind}_file_id", "") for kind in ("output", "error"))
         paths = tuple(f"/files/{file}/content" for file in files if file)
-        n_answered = field(field(batch, "request_counts", JSON()), "completed", 0)
-        return ServerJob(batch_id, status, status in _ENDED, n_answered, refusal, paths)
+        return ServerJob(batch_id, status, status in _ENDED, refusal, paths)

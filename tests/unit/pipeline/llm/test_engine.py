@@ -288,9 +288,6 @@ class FakeBatches(FakeProvider, Collecting):
     def is_sent(self, key: str) -> bool:
         return False
 
-    def notice(self) -> str:
-        return "batch 1 goes on"
-
     def under_way(self) -> tuple[str, float]:
         return "batch 1", 3600.0
 
@@ -320,9 +317,10 @@ async def test_a_task_may_be_answered_by_batches_and_another_at_once() -> None:
         assert (engine.stats.why, engine.stats.waiting_s) == ("batch 1", 3600.0)
         engine.stop()
         await settle()
-        assert stopped == ["batch: interrupted; batch 1 goes on"]
+        why = "interrupted; batch 1; run the same command to collect the answers"
+        assert stopped == [f"batch: {why}"]
         gate.open.set()
-    assert stopped[1:] == ["online: interrupted; batch 1 goes on"]
+    assert stopped[1:] == [f"online: {why}"]
     assert engine.stats.answered == 1
 
 

@@ -121,7 +121,7 @@ def test_a_run_that_was_stopped_goes_on_within_its_cap(family: str, tmp_path: Pa
                 server.finish_batches()
 
     with FakeServer(answer=text_answer("fine"), batch_delay_s=3600.0) as server, short_waits():
-        stopped = pytest.RaisesGroup(pytest.RaisesExc(StoppedEarly, match="which goes on"))
+        stopped = pytest.RaisesGroup(pytest.RaisesExc(StoppedEarly, match="run the same command"))
         with contextlib.closing(Ledger(tmp_path / "spend.jsonl")) as ledger, stopped:
             anyio.run(functools.partial(run, server, stops=True))
         with contextlib.closing(Ledger(tmp_path / "spend.jsonl")) as ledger:

@@ -196,12 +196,12 @@ async def test_an_answer_beyond_all_bounds_is_broken(status: int, monkeypatch: p
         assert caught.value.kind == "body"
 
 
-async def test_a_file_that_goes_to_disk_may_be_of_any_size(monkeypatch: pytest.MonkeyPatch):
+async def test_an_answer_may_have_a_bound_of_its_own(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection_module, "MAX_BODY_BYTES", 1000)
     async with serving(always(answer(b"x" * 1001))) as server, connected(server) as direct:
-        http, extensions = direct.connection.http, {connection_module.UNBOUNDED: True}
-        async with http.stream("GET", server.url, extensions=extensions) as response:
-            assert len(await response.aread()) == 1001
+        http, extensions = direct.connection.http, {connection_module.MOST_BYTES: 1001}
+        response = await http.get(server.url, extensions=extensions)
+        assert len(response.content) == 1001
 
 
 @pytest.mark.parametrize(

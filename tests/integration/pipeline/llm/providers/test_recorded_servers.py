@@ -60,10 +60,10 @@ def replaying(exchange: Exchange) -> Iterator[str]:
         ("litellm", "answer", "", 0, "12 answered, 0 failed"),
         ("litellm", "too long", "", 2, TOO_LONG),
         ("litellm", "unknown model", "", 2, "has no model 'tiny'"),
-        ("litellm", "wrong key", "sk-wrong", 2, "No connected db.; the server probably does not"),
-        ("litellm", "no key", "", 2, "the server probably wants a key: set OPENAI_API_KEY"),
+        ("litellm", "wrong key", "sk-wrong", 2, "No connected db.; check the key, --llm,"),
+        ("litellm", "no key", "", 2, "; check the key, --llm, --base-url"),
         ("transformers", "unknown model", "", 2, "has no model 'tiny'"),
-        ("transformers", "unknown parameter", "", 2, "look at --llm-param and [settings.extra]"),
+        ("transformers", "unknown parameter", "", 2, "--llm-param and the prompt's [settings]"),
     ],
 )
 def test_what_a_map_says(

@@ -365,7 +365,13 @@ async def test_a_batch_too_large_for_the_queue_is_halved(server: BatchServer, ma
     server.n_looks = 4
     enqueued(2, server)
     provider, waits = machine.provider(), set[str]()
-    provider._tell = lambda kind, **fields: waits.add(provider.under_way()[0])
+    respond = server.respond
+
+    def seen(*call: Any) -> tuple[int, Any]:
+        waits.add(provider.under_way()[0])
+        return respond(*call)
+
+    server.respond = seen  # type: ignore[method-assign]
     outcomes = await ask(provider, [machine.question(str(i)) for i in range(8)])
     assert texts(outcomes) == [f"re {i}" for i in range(8)]
     assert server.sizes[:2] == [8, 4]

@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.batch_jobs.journal import (
-    JobJournal,
-    journal_folder,
-    paid_twice_online,
-)
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, journal_folder
 from claimscore.pipeline.llm.batch_jobs.server import JobRecord
 
 RECORD = JobRecord("0" * 32, "m", ("a", "b", "c"), 100.0, "batch_1")
@@ -67,14 +63,3 @@ def test_folders_are_one_a_server(tmp_path: Path):
     folders = {journal_folder(tmp_path, server) for server in servers}
     assert len(folders) == 3
     assert {folder.parent for folder in folders} == {tmp_path / "batches"}
-
-
-def test_a_user_who_asks_online_is_told_of_jobs_under_way(journal: JobJournal, tmp_path: Path):
-    """Of those that may cost money and are for the same model."""
-    words = paid_twice_online(tmp_path, online()) or ""
-    assert words.startswith("3 requests to m are in batch batch_1; asked online they are paid for")
-    assert words.endswith("--llm openai-batch:m collects them")
-    journal.write(JobRecord("1" * 32, "m", ("d",), 100.0))
-    assert "4 requests to m are in 2 batches (" in (paid_twice_online(tmp_path, online()) or "")
-    for other in (online(model="another"), online(namespace="another")):
-        assert paid_twice_online(tmp_path, other) is None

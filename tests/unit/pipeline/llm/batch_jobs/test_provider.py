@@ -104,9 +104,9 @@ async def test_the_key_goes_to_the_server_and_nowhere_else(
     refused = error(400, f"bad key {KEY}, Bearer {KEY}")
     server.line = lambda body, n: refused if "bad" in str(body) else answer
     kept: list[bytes] = []
-    machine.tell = lambda kind, **fields: kept.extend(
-        path.read_bytes() for path in machine.state.rglob("*") if path.is_file()
-    )
+    server.faults["look"] = [
+        lambda: kept.extend(path.read_bytes() for path in machine.state.rglob("*.json"))
+    ]
     provider = machine.provider(key=key)
     bad, good = await ask(provider, [machine.question("bad"), machine.question("good")])
     sent = {headers.get("authorization") for headers in server.headers}

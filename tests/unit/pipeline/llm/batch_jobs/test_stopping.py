@@ -25,12 +25,10 @@ async def test_a_stop_ends_the_waiting_and_loses_nothing(
         tasks.start_soon(ask, provider, requests)
         server.faults[call] = [tasks.cancel_scope.cancel]
         if not call:
-            while not provider.under_way()[0]:
-                await anyio.sleep(0.01)
-            assert provider.under_way()[0].endswith(" requests are put together")
+            await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
     assert was_created == len(server.batches)
-    assert (provider.notice() is not None) == (call in ("create", "look"))
+    assert bool(provider.under_way()[0]) == was_created
     await provider.aclose()
     provider = machine.provider()
     await ask(provider, machine.missing(requests))
