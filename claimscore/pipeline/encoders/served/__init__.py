@@ -44,9 +44,10 @@ def load(role: str, config: EncoderConfig) -> Any:
         raise ConfigError(f"{option} {spec}: name the model and its server, as in {like}")
     vendor: Any = None if kind == TEI else provider_class(kind)
     connect = functools.partial(
-        client.HttpServer if kind == TEI else vendor.server_class,
-        server_address(url, key_name=model_key_name(role), what=option, like=like),
-        model_api_key(role),
+        client.HttpServer if kind == TEI else vendor,
+        name,
+        base_url=server_address(url, key_name=model_key_name(role), what=option, like=like),
+        key=model_api_key(role),
         key_variable=model_key_name(role),
         allow_http_key=config.allow_http_key,
         timeout_s=client.TIMEOUT_S,

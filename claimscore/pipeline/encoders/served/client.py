@@ -19,7 +19,7 @@ from anyio.from_thread import start_blocking_portal
 from claimscore.errors import RejectedError, TransientError
 from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
 from claimscore.pipeline.llm.providers.schema import encode_json
-from claimscore.pipeline.llm.providers.server import Server, decode_json
+from claimscore.pipeline.llm.providers.server import ServerProvider, decode_json
 from claimscore.retry import POLICY, retry_wait_s
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ TIMEOUT_S = 600.0
 MAX_FAULTS = 3
 
 
-class HttpServer(Server):
-    """A server that no SDK knows."""
+class HttpServer(ServerProvider):
+    """A server that no SDK knows; it has one model."""
 
     async def send(self, path: str, body: bytes) -> Reply:
         http, kind = self.connection.http, {"content-type": "application/json"}
@@ -58,7 +58,10 @@ class Session:
     """
 
     def __init__(
-        self, server: Server, look: Callable[[Session], Awaitable[object]], max_outage_s: float
+        self,
+        server: ServerProvider,
+        look: Callable[[Session], Awaitable[object]],
+        max_outage_s: float,
     ) -> None:
         self.server = server
         self._look = look

@@ -29,7 +29,7 @@ from claimscore.pipeline.encoders.protocols import (
     label_columns,
 )
 from claimscore.pipeline.encoders.served.client import Session, in_session
-from claimscore.pipeline.llm.providers.server import Server
+from claimscore.pipeline.llm.providers.server import ServerProvider
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 
@@ -67,7 +67,7 @@ class ServedModel(Generic[ItemT]):
     size, in_flight = OPENAI_BATCH, IN_FLIGHT
     tells_cuts = False
 
-    def __init__(self, connect: Callable[[], Server], max_outage_s: float) -> None:
+    def __init__(self, connect: Callable[[], ServerProvider], max_outage_s: float) -> None:
         self.address = connect().base_url
         self._connect = connect
         self._max_outage_s = min(max_outage_s, PATIENCE_S)
@@ -294,7 +294,9 @@ class EmbeddingsModel(ServedEmbedder):
     Its results are not stored, and no row says whether its text was read whole.
     """
 
-    def __init__(self, name: str, connect: Callable[[], Server], max_outage_s: float) -> None:
+    def __init__(
+        self, name: str, connect: Callable[[], ServerProvider], max_outage_s: float
+    ) -> None:
         self.info = ModelInfo(name, "unknown", "unknown")
         super().__init__(connect, max_outage_s)
 

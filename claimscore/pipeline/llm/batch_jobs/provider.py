@@ -232,8 +232,8 @@ class BatchProvider:
             lines = self._lines(keys)
             if not lines:
                 return
-            online = self._server.provider
-            await to_thread.run_sync(getattr, online.server, "sdk")  # to import it takes a while
+            provider = self._server.provider
+            await to_thread.run_sync(getattr, provider, "sdk")  # to import it takes a while
             await lowlevel.checkpoint_if_cancelled()  # after a stop, no step costs money
             model = self._unsent[next(iter(lines))].request.model
             record = JobRecord(uuid.uuid4().hex, model, tuple(lines), time.time())

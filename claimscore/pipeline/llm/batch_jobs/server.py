@@ -114,7 +114,7 @@ class BatchServer(abc.ABC):
 
     async def download(self, path: str) -> bytes:
         """A file of results."""
-        connection = self.provider.server.connection
+        connection = self.provider.connection
         url, extensions = connection.base_url + path, {MOST_BYTES: _FILE_BYTES}
         return await self._call(lambda: connection.http.get(url, extensions=extensions))
 
@@ -136,7 +136,7 @@ class BatchServer(abc.ABC):
 
     async def ask(self, method: str, path: str, **options: Any) -> JSON:
         """The object with which the server answers a call of its SDK."""
-        sdk = self.provider.server.sdk
+        sdk = self.provider.sdk
         send = partial(getattr(sdk, method), path, cast_to=httpx2.Response, **options)
         answer = decode_json(await self._call(send))
         if not isinstance(answer, dict):
@@ -144,7 +144,7 @@ class BatchServer(abc.ABC):
         return answer
 
     async def _call(self, send: Callable[[], Awaitable[httpx2.Response]]) -> bytes:
-        reply = await self.provider.server.connection.call(send, timeout_s=_FILE_S)
+        reply = await self.provider.connection.call(send, timeout_s=_FILE_S)
         if not 200 <= reply.status < 300:
             raise self.error(*reply)
         return reply.body
@@ -153,7 +153,7 @@ class BatchServer(abc.ABC):
         """What a decoded answer to one request is."""
         stand_in = Request("", "", self.provider.model, ())  # only the model's name is taken
         try:
-            return self.provider.server.completion(body, stand_in)
+            return self.provider.completion(body, stand_in)
         except TransientError as exc:
             return exc
 
@@ -168,13 +168,13 @@ class BatchServer(abc.ABC):
 
         Where it is about how the job's requests were asked, the next job asks otherwise.
         """
-        refusal = self.provider.server.refusal(status, headers, body)
+        refusal = self.provider.refusal(status, headers, body)
         asked = self.asked.get(record.name if record else "", Dialect())
         if record is not None and (learnt := learn_dialect(refusal, asked)) is not None:
             if self.dialect == asked:  # else another job has taught it
                 self.dialect = learnt
             return AskAgain(f"{self.provider.base_url}: {refusal.message}")
-        error: ClaimscoreError = self.provider.server.error(refusal, self.provider.model)
+        error: ClaimscoreError = self.provider.error(refusal, self.provider.model)
         if status in (400, 413, 429) and _QUEUE_FULL.search(refusal.words):
             return QueueFullError(str(error), "rate_limit")
         if status == 404 and record is None and not isinstance(error, UnknownModelError):

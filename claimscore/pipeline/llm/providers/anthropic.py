@@ -1,8 +1,8 @@
 """Anthropic's Messages API, version 2026-10-21.
 
-`AnthropicServer` knows what its bodies mean; `AnthropicProvider` asks it one request at a time,
-`anthropic_batches` many in a job. That version of the API takes no `temperature` and no `top_p`:
-every answer is sampled as the model's maker sees fit.
+`AnthropicProvider` asks one request at a time, `anthropic_batches` many in a job. That version of
+the API takes no `temperature` and no `top_p`: every answer is sampled as the model's maker sees
+fit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from claimscore.errors import ConfigError, TransientError
 from claimscore.http_headers import rate_limits
 from claimscore.pipeline.llm.providers.schema import Dialect, with_schema_in_words
 from claimscore.pipeline.llm.providers.server import (
-    Server,
     ServerProvider,
     count_of,
     decode_json,
@@ -147,15 +146,23 @@ def _usage(reported: Any) -> Usage:
 # -- servers
 
 
-class AnthropicServer(Server):
-    """A server with Anthropic's Messages API; its address may be written with or without `/v1`."""
+class AnthropicProvider(ServerProvider):
+    """`anthropic:MODEL`, at Anthropic or at a gateway with its Messages API."""
 
+    family = "anthropic"
+    usage = "anthropic:MODEL", "Anthropic (ANTHROPIC_API_KEY; extra: anthropic)"
     key_variable = "ANTHROPIC_API_KEY"
+    address_variable = "ANTHROPIC_BASE_URL"
+    default_base_url = "https://api.anthropic.com"
     path = "/v1/messages"
+    body = staticmethod(message_body)
     read = staticmethod(message_completion)
+    batches = "claimscore.pipeline.llm.providers.anthropic_batches:AnthropicBatches"
 
-    def __init__(self, base_url: str, key: str | None, **options: Any) -> None:
-        super().__init__(base_url.rstrip("/").removesuffix("/v1"), key, **options)
+    def __init__(self, model: str, *, base_url: str = "", **options: Any) -> None:
+        address = base_url.rstrip("/").removesuffix("/v1")
+        super().__init__(model, base_url=address, **options)
+        self._tokens: Counter[str] = Counter()
 
     def _vendor_headers(self) -> dict[str, str]:
         return {"anthropic-version": API_VERSION, **super()._vendor_headers()}
@@ -172,23 +179,6 @@ class AnthropicServer(Server):
             open_telemetry=False,
         )
 
-
-class AnthropicProvider(ServerProvider):
-    """`anthropic:MODEL`, at Anthropic or at a gateway with its Messages API."""
-
-    family = "anthropic"
-    usage = "anthropic:MODEL", "Anthropic (ANTHROPIC_API_KEY; extra: anthropic)"
-    key_variable = AnthropicServer.key_variable
-    address_variable = "ANTHROPIC_BASE_URL"
-    default_base_url = "https://api.anthropic.com"
-    server_class = AnthropicServer
-    body = staticmethod(message_body)
-    batches = "claimscore.pipeline.llm.providers.anthropic_batches:AnthropicBatches"
-
-    def __init__(self, model: str, **options: Any) -> None:
-        super().__init__(model, **options)
-        self._tokens: Counter[str] = Counter()
-
     @classmethod
     def from_config(cls, config: LLMConfig) -> Self:
         """`ConfigError` where the SDK is not installed, too."""
@@ -202,7 +192,7 @@ class AnthropicProvider(ServerProvider):
     def _answer(self, reply: Reply, request: Request) -> Completion:
         """The answer with one limit of tokens: of how many are in questions and how many in answers
         all answers so far tell."""
-        completion = self.server.completion(decode_json(reply.body), request)
+        completion = self.completion(decode_json(reply.body), request)
         prompt, answer, cached, *_ = completion.usage
         counted = {"input": (prompt or 0) - (cached or 0), "output": answer or 0}
         self._tokens.update(counted, total=(prompt or 0) + (answer or 0))

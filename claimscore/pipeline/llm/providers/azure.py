@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from claimscore.config import LLMConfig, environment
 from claimscore.errors import AuthenticationError, ClaimscoreError, ConfigError, UnknownModelError
 from claimscore.pipeline.llm.providers.errors import Refusal
-from claimscore.pipeline.llm.providers.openai import OpenAIProvider, OpenAIServer
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 
 if TYPE_CHECKING:
     import openai
@@ -26,18 +26,26 @@ VERSION_VARIABLE = "OPENAI_API_VERSION"
 API_VERSION = "2024-10-21"
 
 
-class AzureServer(OpenAIServer):
-    """A resource; its address may be written with or without `/openai`.
+class AzureProvider(OpenAIProvider):
+    """`azure:DEPLOYMENT` of a resource; the variables are those of Azure's SDK.
 
-    The key may also be a token of Entra ID, which ends after an hour or so.
+    The address may be written with or without `/openai`. The key may also be a token of Entra ID,
+    which ends after an hour or so.
     """
 
+    family = "azure"
+    usage = "azure:DEPLOYMENT", f"Azure OpenAI ({ADDRESS_VARIABLE}, AZURE_OPENAI_API_KEY)"
     key_variable = "AZURE_OPENAI_API_KEY"
+    address_variable = ADDRESS_VARIABLE
+    default_base_url = ""
+    batches = None
+    has_embeddings = False
 
     def __init__(
-        self, base_url: str, key: str | None, *, api_version: str = API_VERSION, **options: Any
+        self, model: str, *, base_url: str, api_version: str = API_VERSION, **options: Any
     ) -> None:
-        super().__init__(base_url.rstrip("/").removesuffix("/openai"), key, **options)
+        address = base_url.rstrip("/").removesuffix("/openai")
+        super().__init__(model, base_url=address, **options)
         self._api_version = api_version
         if self.base_url.endswith("/openai/v1"):
             raise ConfigError(
@@ -86,19 +94,6 @@ class AzureServer(OpenAIServer):
                 f"{ADDRESS_VARIABLE}) and {VERSION_VARIABLE}, now {self._api_version}"
             )
         return error
-
-
-class AzureProvider(OpenAIProvider):
-    """`azure:DEPLOYMENT`; the variables are those of Azure's SDK."""
-
-    family = "azure"
-    usage = "azure:DEPLOYMENT", f"Azure OpenAI ({ADDRESS_VARIABLE}, {AzureServer.key_variable})"
-    key_variable = AzureServer.key_variable
-    address_variable = ADDRESS_VARIABLE
-    default_base_url = ""
-    server_class = AzureServer
-    batches = None
-    has_embeddings = False
 
     @classmethod
     def _vendor_options(cls, config: LLMConfig) -> dict[str, Any]:

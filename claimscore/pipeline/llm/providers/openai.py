@@ -1,8 +1,7 @@
 """Chat completions of OpenAI and of all servers that speak its protocol.
 
-`OpenAIServer` knows what its bodies mean; `OpenAIProvider` asks it one request at a time,
-`batch_jobs` many in a file. A request's body is made in `schema`, refusals are read in `errors`,
-connections are in `connection`.
+`OpenAIProvider` asks one request at a time, `openai_batches` many in a file. A request's body is
+made in `schema`, refusals are read in `errors`, connections are in `connection`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from claimscore.errors import QuotaError, RateLimitError, RejectedError, Transie
 from claimscore.http_headers import rate_limits
 from claimscore.pipeline.llm.providers.schema import chat_body
 from claimscore.pipeline.llm.providers.server import (
-    Server,
     ServerProvider,
     count_of,
     decode_json,
@@ -139,12 +137,19 @@ def _usage(reported: object, service_tier: object) -> Usage:
 # -- servers
 
 
-class OpenAIServer(Server):
-    """A server with OpenAI's chat completions."""
+class OpenAIProvider(ServerProvider):
+    """`openai:MODEL`, at OpenAI or at any server with its chat completions."""
 
+    family = "openai"
+    usage = "openai:MODEL", "any OpenAI-compatible server (--base-url, OPENAI_API_KEY)"
     key_variable = "OPENAI_API_KEY"
+    address_variable = "OPENAI_BASE_URL"
+    default_base_url = "https://api.openai.com/v1"
     path = "/chat/completions"
+    body = staticmethod(chat_body)
     read = staticmethod(completion_of)
+    several_servers = has_logprobs = has_embeddings = True
+    batches: ClassVar[str | None] = "claimscore.pipeline.llm.providers.openai_batches:OpenAIBatches"
 
     @functools.cached_property
     def sdk(self) -> openai.AsyncOpenAI:
@@ -157,20 +162,6 @@ class OpenAIServer(Server):
             http_client=self.connection.http,
         )
 
-
-class OpenAIProvider(ServerProvider):
-    """`openai:MODEL`, at OpenAI or at any server with its chat completions."""
-
-    family = "openai"
-    usage = "openai:MODEL", "any OpenAI-compatible server (--base-url, OPENAI_API_KEY)"
-    key_variable = OpenAIServer.key_variable
-    address_variable = "OPENAI_BASE_URL"
-    default_base_url = "https://api.openai.com/v1"
-    server_class: ClassVar[type[OpenAIServer]] = OpenAIServer
-    body = staticmethod(chat_body)
-    several_servers = has_logprobs = has_embeddings = True
-    batches: ClassVar[str | None] = "claimscore.pipeline.llm.providers.openai_batches:OpenAIBatches"
-
     def _answer(self, reply: Reply, request: Request) -> Completion:
         """The answer; some servers send an error with status 200 before they have one.
 
@@ -180,11 +171,11 @@ class OpenAIProvider(ServerProvider):
         answer = decode_json(reply.body)
         error = answer.get("error") if isinstance(answer, dict) else None
         if not error or answer.get("choices"):
-            return self.server.completion(answer, request, rate_limits(reply.headers))
+            return self.completion(answer, request, rate_limits(reply.headers))
         code = error.get("code") if isinstance(error, dict) else None
         status = code if isinstance(code, int) and 400 <= code < 600 else 500
-        refusal = self.server.refusal(status, reply.headers, reply.body)
-        meant = self.server.error(refusal, self.model)
+        refusal = self.refusal(status, reply.headers, reply.body)
+        meant = self.error(refusal, self.model)
         if isinstance(meant, RateLimitError | RejectedError | QuotaError):
             raise meant
         raise TransientError(

@@ -67,7 +67,7 @@ class OpenAIBatches(BatchServer):
         status, body = field(response, "status_code", 0), response.get("body")
         if not status:  # it was not begun, or the model timed out
             why = field(field(item, "error", JSON()), "message", "it was not begun")
-            why = scrubbed(why, *self.provider.server.secrets)
+            why = scrubbed(why, *self.provider.secrets)
             return key, TransientError(f"{self.provider.base_url}: {why}")
         if not 200 <= status < 300:
             return key, self.error(status, {}, json.dumps(body).encode(), record)

@@ -1,7 +1,7 @@
 """What the servers of all vendors share: address, key, connections, and asking in a dialect.
 
-`Server` is one server and the key for it; `ServerProvider` asks it one request at a time. A vendor
-says in a subclass of each how its SDK is made, what a body is and what an answer means.
+A vendor says in a subclass of `ServerProvider` how its SDK is made, what a body is and what an
+answer means.
 """
 
 from __future__ import annotations
@@ -36,34 +36,46 @@ _CREDENTIALS = {"authorization", "x-api-key", "api-key"}
 _LEAST_SECRET = 8
 
 
-class Server:
-    """One server and the key for it, which is sent there and shown in no answer and no error.
+class ServerProvider(Vendor):
+    """A model at one server, and the key for it, which is sent there and shown in no answer and no
+    error.
 
     `headers` are sent too, in place of those that claimscore would send, and their values are
-    shown as little. `key_variable` takes the place of the vendor's. Raises `ConfigError` where the
-    address is none or a key or header would be sent unencrypted. `max_connections` are those at a
-    time; `transport` replaces them in tests.
+    shown as little. `key_variable` takes the place of the vendor's. `params` go into every request,
+    before those of its prompt. Raises `ConfigError` where the address is none or a key or header
+    would be sent unencrypted. `max_connections` are those at a time; `transport` replaces them in
+    tests.
     """
 
-    #: The environment variable with the key, for people.
-    key_variable: str
+    family: ClassVar[str]
+    #: Where a request goes that names no server.
+    default_base_url: ClassVar[str] = ""
+    #: The environment variable with another address.
+    address_variable: ClassVar[str]
     #: Where requests for one answer go, below the address.
     path: ClassVar[str]
 
     def __init__(
         self,
-        base_url: str,
-        key: str | None,
+        model: str,
         *,
+        base_url: str = "",
+        key: str | None = None,
         key_variable: str = "",
+        params: Mapping[str, Any] | None = None,
+        namespace: str | None = None,
         headers: Mapping[str, str] | None = None,
         allow_http_key: bool = False,
         timeout_s: float = 120.0,
         max_connections: int | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.key_variable = name = key_variable or self.key_variable
-        self.base_url = server_address(base_url, key_name=name)
+        self.model = model
+        self.params = dict(params or {})
+        #: The environment variable with the key, for people.
+        self.key_name = name = key_variable or self.key_variable or ""
+        self.base_url = server_address(base_url or self.default_base_url, key_name=name)
+        self.namespace = namespace or self.base_url
         self.key = key_for(self.base_url, key, key_name=name, allow_http_key=allow_http_key)
         given = {name.lower(): value for name, value in (headers or {}).items()}
         if given and not allow_http_key:
@@ -72,23 +84,67 @@ class Server:
         secrets = (self.key, *(value for value in values if len(value) >= _LEAST_SECRET))
         self.secrets = tuple(filter(None, secrets))
         self.headers = {**self._vendor_headers(), **given}
-        self.may_be_known = not self.headers.keys().isdisjoint(_CREDENTIALS)
         self.timeout_s = timeout_s
         self._max_connections = max_connections
         self._transport = transport
+        self._dialects: dict[str, Dialect] = {}
+
+    @classmethod
+    def from_config(cls, config: LLMConfig) -> Self:
+        """The provider that settings and environment name; raises `ConfigError`."""
+        assert cls.key_variable is not None
+        options: dict[str, Any] = {
+            "base_url": (config.base_urls or (api_base_url(cls.address_variable) or "",))[0],
+            "key": config.key(cls.key_variable),
+            "key_variable": config.key_name(cls.key_variable),
+            "headers": header_values(config.headers),
+            "params": config.params,
+            "namespace": config.cache_namespace,
+            "timeout_s": config.timeout_s,
+            "allow_http_key": config.allow_http_key,
+            "max_connections": config.max_concurrency,
+        }
+        return cls(config.model_name, **options | cls._vendor_options(config))
+
+    # -- what differs between vendors
+
+    @classmethod
+    def _vendor_options(cls, config: LLMConfig) -> dict[str, Any]:
+        """What settings and environment name for this vendor alone."""
+        return {}
 
     def _vendor_headers(self) -> dict[str, str]:
         """The headers that say who asks, and what else the vendor's API wants to know."""
         return {"authorization": f"Bearer {self.key}"} if self.key else {}
 
+    def _is_vendors(self) -> bool:
+        """Whether the server is the vendor's own, which answers nothing without a key."""
+        return self.base_url == self.default_base_url
+
     def path_to(self, model: str) -> str:
         """Where a request to a model goes, below the address."""
         return self.path
+
+    @functools.cached_property
+    def sdk(self) -> Any:
+        """The SDK's client, over `connection`; what is sent as credentials is its affair."""
+        raise NotImplementedError
+
+    @staticmethod
+    def body(request: Request, dialect: Dialect) -> JSON:
+        """The body of a request in a dialect."""
+        raise NotImplementedError
 
     @staticmethod
     def read(body: object, request: Request, limits: RateLimits | None) -> Completion:
         """The answer to a request in a decoded body, as it is; else as `completion` raises."""
         raise NotImplementedError
+
+    def _answer(self, reply: Reply, request: Request) -> Completion:
+        """What a reply with a status of success holds."""
+        return self.completion(decode_json(reply.body), request, rate_limits(reply.headers))
+
+    # -- asking
 
     @functools.cached_property
     def connection(self) -> Connection:
@@ -104,10 +160,34 @@ class Server:
             transport=self._transport,
         )
 
-    @functools.cached_property
-    def sdk(self) -> Any:
-        """The SDK's client, over `connection`; what is sent as credentials is its affair."""
-        raise NotImplementedError
+    def check_key(self) -> None:
+        """`AuthenticationError` where the vendor itself is asked and there is no key."""
+        if self._is_vendors() and self.headers.keys().isdisjoint(_CREDENTIALS):
+            raise AuthenticationError(
+                f"{self.key_name} is not set, and {self.base_url} answers no request "
+                "without a key; set it, or name another server with --base-url"
+            )
+
+    async def complete(self, request: Request) -> Completion:
+        """Ask in the server's dialect; raises only `claimscore.errors`.
+
+        `AskAgain`: the server refuses that dialect, and its words teach another, which is noted.
+        """
+        self.check_key()
+        dialect = self._dialects.get(request.model, Dialect())
+        body = encode_json(self.body(request, dialect))
+        reply = await self.send(self.path_to(request.model), body)
+        if 200 <= reply.status < 300:
+            return self._answer(reply, request)
+        refusal = self.refusal(*reply)
+        learnt = learn_dialect(refusal, dialect)
+        if learnt is None:
+            raise self.error(refusal, request.model)
+        if self._dialects.get(request.model, dialect) == dialect:
+            self._dialects[request.model] = learnt  # else another task has learnt it meanwhile
+        raise AskAgain(
+            f"{self.base_url}: {refusal.message}", limits=refusal.limits, status=refusal.status
+        )
 
     async def send(self, path: str, body: bytes) -> Reply:
         """POST a JSON text to a path below the address; a reply of any status comes back."""
@@ -116,21 +196,6 @@ class Server:
         sdk = self.sdk
         return await self.connection.call(
             lambda: sdk.post(path, content=body, cast_to=httpx2.Response)
-        )
-
-    async def aclose(self) -> None:
-        """Close connections; may be called twice."""
-        if "connection" in self.__dict__:
-            await self.connection.aclose()
-
-    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
-        """A reply that is no answer, in its parts and without the key."""
-        return read_refusal(status, headers, body, *self.secrets)
-
-    def error(self, refusal: Refusal, model: str) -> ClaimscoreError:
-        """The error that a refusal of a request to `model` is."""
-        return translate_error(
-            refusal, base_url=self.base_url, model=model, key_variable=self.key_variable
         )
 
     def completion(
@@ -151,108 +216,23 @@ class Server:
                 completion = dataclasses.replace(completion, **texts, logprobs=None)
         return completion
 
+    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+        """A reply that is no answer, in its parts and without the key."""
+        return read_refusal(status, headers, body, *self.secrets)
 
-class ServerProvider(Vendor):
-    """A model at one server; `options` are those of its `Server`.
-
-    `params` go into every request, before those of its prompt.
-    """
-
-    family: ClassVar[str]
-    server_class: ClassVar[type[Server]]
-    #: Where a request goes that names no server.
-    default_base_url: ClassVar[str]
-    #: The environment variable with another address.
-    address_variable: ClassVar[str]
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str = "",
-        key: str | None = None,
-        params: Mapping[str, Any] | None = None,
-        namespace: str | None = None,
-        **options: Any,
-    ) -> None:
-        self.model = model
-        self.params = dict(params or {})
-        self.server = self.server_class(base_url or self.default_base_url, key, **options)
-        self.base_url = self.server.base_url
-        self.namespace = namespace or self.base_url
-        self._dialects: dict[str, Dialect] = {}
-
-    @staticmethod
-    def body(request: Request, dialect: Dialect) -> JSON:
-        """The body of a request in a dialect."""
-        raise NotImplementedError
-
-    def _is_vendors(self) -> bool:
-        """Whether the server is the vendor's own, which answers nothing without a key."""
-        return self.base_url == self.default_base_url
-
-    @classmethod
-    def from_config(cls, config: LLMConfig) -> Self:
-        """The provider that settings and environment name; raises `ConfigError`."""
-        assert cls.key_variable is not None
-        options: dict[str, Any] = {
-            "base_url": (config.base_urls or (api_base_url(cls.address_variable) or "",))[0],
-            "key": config.key(cls.key_variable),
-            "key_variable": config.key_name(cls.key_variable),
-            "headers": header_values(config.headers),
-            "params": config.params,
-            "namespace": config.cache_namespace,
-            "timeout_s": config.timeout_s,
-            "allow_http_key": config.allow_http_key,
-            "max_connections": config.max_concurrency,
-        }
-        return cls(config.model_name, **options | cls._vendor_options(config))
-
-    @classmethod
-    def _vendor_options(cls, config: LLMConfig) -> dict[str, Any]:
-        """What settings and environment name for this vendor alone."""
-        return {}
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
-
-    def check_key(self) -> None:
-        """`AuthenticationError` where the vendor itself is asked and there is no key."""
-        if self._is_vendors() and not self.server.may_be_known:
-            raise AuthenticationError(
-                f"{self.server.key_variable} is not set, and {self.base_url} answers no request "
-                "without a key; set it, or name another server with --base-url"
-            )
-
-    async def complete(self, request: Request) -> Completion:
-        """Ask in the server's dialect; raises only `claimscore.errors`.
-
-        `AskAgain`: the server refuses that dialect, and its words teach another, which is noted.
-        """
-        self.check_key()
-        server = self.server
-        dialect = self._dialects.get(request.model, Dialect())
-        body = encode_json(self.body(request, dialect))
-        reply = await server.send(server.path_to(request.model), body)
-        if 200 <= reply.status < 300:
-            return self._answer(reply, request)
-        refusal = server.refusal(*reply)
-        learnt = learn_dialect(refusal, dialect)
-        if learnt is None:
-            raise server.error(refusal, request.model)
-        if self._dialects.get(request.model, dialect) == dialect:
-            self._dialects[request.model] = learnt  # else another task has learnt it meanwhile
-        raise AskAgain(
-            f"{self.base_url}: {refusal.message}", limits=refusal.limits, status=refusal.status
+    def error(self, refusal: Refusal, model: str) -> ClaimscoreError:
+        """The error that a refusal of a request to `model` is."""
+        return translate_error(
+            refusal, base_url=self.base_url, model=model, key_variable=self.key_name
         )
-
-    def _answer(self, reply: Reply, request: Request) -> Completion:
-        """What a reply with a status of success holds."""
-        return self.server.completion(decode_json(reply.body), request, rate_limits(reply.headers))
 
     async def aclose(self) -> None:
         """Close connections; may be called twice."""
-        await self.server.aclose()
+        if "connection" in self.__dict__:
+            await self.connection.aclose()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
 
 
 # -- values of answers; pure

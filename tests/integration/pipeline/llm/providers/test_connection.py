@@ -22,7 +22,7 @@ from claimscore import http_policy
 from claimscore.errors import ConfigError, TransientError
 from claimscore.pipeline.llm.providers import connection as connection_module
 from claimscore.pipeline.llm.providers.connection import Reply
-from claimscore.pipeline.llm.providers.openai import OpenAIProvider, OpenAIServer
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 from claimscore.types import Message, Request
 
 pytestmark = pytest.mark.anyio
@@ -115,11 +115,13 @@ async def serving(
             tasks.cancel_scope.cancel()
 
 
-def connected(server: Server, timeout_s: float = 10.0) -> contextlib.aclosing[OpenAIServer]:
-    return contextlib.aclosing(OpenAIServer(server.url, KEY, timeout_s=timeout_s))
+def connected(server: Server, timeout_s: float = 10.0) -> contextlib.aclosing[OpenAIProvider]:
+    return contextlib.aclosing(
+        OpenAIProvider("m", base_url=server.url, key=KEY, timeout_s=timeout_s)
+    )
 
 
-async def post(to: OpenAIServer) -> Reply:
+async def post(to: OpenAIProvider) -> Reply:
     return await to.send("/chat/completions", b"[1]")
 
 
@@ -385,7 +387,7 @@ async def test_headers_come_from_us(key: str | None, monkeypatch: pytest.MonkeyP
     lines = "Authorization: of-the-environment\nX-Mine: of-the-environment\nHost: elsewhere"
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", lines)
     async with serving(always(answer(set_cookie="a=of-the-environment"))) as server:
-        asked = OpenAIServer(server.url, key, headers={"X-Team": "blue"})
+        asked = OpenAIProvider("m", base_url=server.url, key=key, headers={"X-Team": "blue"})
         async with contextlib.aclosing(asked) as direct:
             await post(direct)
             await post(direct)
@@ -406,7 +408,7 @@ async def test_headers_come_from_us(key: str | None, monkeypatch: pytest.MonkeyP
 async def test_as_many_connections_as_are_allowed():
     """Further requests wait for one that is free."""
     async with serving(always(answer())) as server:
-        asked = OpenAIServer(server.url, KEY, max_connections=2)
+        asked = OpenAIProvider("m", base_url=server.url, key=KEY, max_connections=2)
         async with contextlib.aclosing(asked) as direct, anyio.create_task_group() as tasks:
             for _ in range(10):
                 tasks.start_soon(post, direct)
@@ -464,7 +466,7 @@ async def test_a_proxy_with_a_password(monkeypatch: pytest.MonkeyPatch):
     async with serving(always(answer(b"x" * 1001))) as server:
         address = server.url.removeprefix("http://").removesuffix("/v1")
         monkeypatch.setenv("http_proxy", f"http://me:pass-word@{address}")
-        asked = OpenAIServer("http://example.org/v1", KEY, allow_http_key=True)
+        asked = OpenAIProvider("m", base_url="http://example.org/v1", key=KEY, allow_http_key=True)
         async with contextlib.aclosing(asked) as direct:
             with pytest.raises(TransientError, match="larger than 1,000 bytes"):
                 await post(direct)
@@ -487,5 +489,5 @@ async def test_a_proxys_password_is_never_shown(
 ):
     monkeypatch.setenv("https_proxy", proxy)
     with pytest.raises((ConfigError, TransientError), match=words) as caught:
-        await post(OpenAIServer("https://example.org/v1", KEY))
+        await post(OpenAIProvider("m", base_url="https://example.org/v1", key=KEY))
     assert "pass-word" not in str(caught.value)

@@ -119,5 +119,5 @@ def test_the_environment_names_resource_key_and_version(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, TOKEN)
         provider = load_provider(config)
         assert isinstance(provider, AzureProvider)
-        assert provider.server.key == key
+        assert provider.key == key
         assert provider.base_url == RESOURCE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from claimscore.errors import TransientError
 from claimscore.pipeline.llm.providers.errors import read_refusal
-from claimscore.pipeline.llm.providers.openai import OpenAIServer, completion_of
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider, completion_of
 from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json, learn_dialect
 from claimscore.types import Completion, Message, Request, TokenLogprob, Usage
 
@@ -62,7 +62,7 @@ def test_an_echoed_key_takes_the_tokens_with_it():
     said = body("sk-12", logprobs={"content": [place("sk-", -0.1), place("12", -0.1)]})
 
     def answer(key: str | None) -> tuple[str, object]:
-        got = OpenAIServer("https://x/v1", key).completion(said, REQUEST)
+        got = OpenAIProvider("m", base_url="https://x/v1", key=key).completion(said, REQUEST)
         return got.text, got.logprobs
 
     tokens = (TokenLogprob("sk-", -0.1), TokenLogprob("12", -0.1))
