@@ -229,6 +229,8 @@ class LLMConfig:
                     f"by_task: {task} can have {', '.join(BY_TASK)}, not {', '.join(unknown)}"
                 )
             asked = self.of(task)
+            if re.search(r"@[\w.-]+:\d+(/|$)", asked.model):
+                raise ConfigError(f"--llm {task}={asked.model}: write http:// or https:// after @")
             if asked.is_batch and "model" in _given(given):
                 raise ConfigError(f"--llm {task}={asked.model}: batch jobs are for a whole run")
 

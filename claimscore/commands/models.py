@@ -51,10 +51,10 @@ def models() -> None:
 def models_list(as_json: bool) -> None:
     """List the models that can be named, and how to name others."""
     from claimscore.console.table import print_rows
-    from claimscore.pipeline.llm.providers.base import PROVIDERS, provider_class
+    from claimscore.pipeline.llm.providers.base import usages
 
     header = ("option", "value", "description")
-    rows = [("--llm", *provider_class(family).usage) for family in PROVIDERS]
+    rows = [("--llm", *usage) for usage in usages()]
     rows += MODEL_CHOICES
     if as_json:
         print(json.dumps({"models": [dict(zip(header, row, strict=True)) for row in rows]}))

@@ -412,7 +412,8 @@ def _put_together(
             assumed.append(f"{asked.model}: {decided_by}" if len(by_model) > 1 else decided_by)
         models.append(ModelEstimate(asked.model, tasks, total, prices.of(provider), hours))
     estimate = Estimate(n_records, tuple(figures.values()), tuple(models), tuple(assumed))
-    if not estimate.total.most_usd:
+    most = estimate.total.most_usd
+    if not most:
         return estimate
     return dataclasses.replace(
         estimate,
@@ -420,6 +421,6 @@ def _put_together(
             *estimate.assumptions,
             "no discount for what the server has in a cache of its own, and no failed attempts",
             "a model that thinks first is billed for its thoughts too: "
-            f"${estimate.total.most_usd:,.2f} if every answer is as long as it may be",
+            f"${most:,.{2 if most >= 1 else 4}f} if every answer is as long as it may be",
         ),
     )

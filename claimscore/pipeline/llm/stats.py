@@ -49,7 +49,7 @@ class EngineStats:
     The servers of one provider stand in for each other: `waiting_s` and `why` are those of the one
     that waits least, and of several providers those of the one that waits most. `is_down` says
     that all servers of one are down. `rpm` and `tpm` are the sums of the limits of all that are
-    up. `servers` has one entry each where there are several.
+    up. `servers` has one entry each where several have an address.
     """
 
     sent: int = 0
@@ -81,7 +81,8 @@ class EngineStats:
             if name != "requests":  # sent, also those in flight, are counted by the servers
                 setattr(self, name, value)
         servers = [server for servers in providers for server in servers]
-        self.servers = servers if len(servers) > 1 else []
+        with_address = [server for server in servers if server.address]
+        self.servers = with_address if len(with_address) > 1 else []
         self.sent = sum(server.sent for server in servers)
         self.answered = sum(server.answered for server in servers)
         self.in_flight = sum(server.in_flight for server in servers)

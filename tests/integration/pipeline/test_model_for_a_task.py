@@ -115,6 +115,7 @@ def test_another_model_of_a_task_is_another_run(
         (("--llm", "verify=openai-batch:m"), "batch jobs are for a whole run"),
         (("--llm", "verify=builtin"), "faithfulness: verify: --llm builtin can only do"),
         (("--llm", "verify=no:m"), "unknown LLM 'no'; known: builtin, openai:MODEL"),
+        (("--llm", "verify=openai:m@gpu:8000/v1"), "write http:// or https:// after @"),
         (("--llm", "verify="), "is not [TASK=]MODEL"),
         (("--llm", "verify=openai:m@http://gpu/v1", "--key", "verify=GPU_KEY"), "--allow-http-key"),
         (("--llm", "verify=openai:m@http://u:pw@gpu/v1"), "holds a user name or password"),

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
 
-from claimscore.config import LLMConfig
+from claimscore.config import BATCH, LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.types import JSON, Completion, Request
 
@@ -195,11 +195,22 @@ def check_logprobs(family: str, what: str) -> None:
         raise ConfigError(f"{what} are read from log-probabilities, which {family} does not give")
 
 
+def usages() -> list[tuple[str, str]]:
+    """What people write after `--llm`, batch jobs included, and what answers then."""
+    rows = []
+    for family in PROVIDERS:
+        vendor = provider_class(family)
+        rows.append(vendor.usage)
+        if vendor.batches:
+            rows.append((f"{family}{BATCH}:MODEL", "the same in batch jobs, at half the price"))
+    return rows
+
+
 def provider_class(family: str) -> type[Vendor]:
     """What a vendor can; `ConfigError` for a family that there is not."""
     if family not in PROVIDERS:
-        usages = ", ".join(provider_class(known).usage[0] for known in PROVIDERS)
-        raise ConfigError(f"unknown LLM {family!r}; known: {usages}")
+        known = ", ".join(name for name, _ in usages())
+        raise ConfigError(f"unknown LLM {family!r}; known: {known}")
     return cast("type[Vendor]", _load(PROVIDERS[family]))
 
 

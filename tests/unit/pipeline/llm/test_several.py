@@ -9,8 +9,10 @@ import pytest
 
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.budget.ledger import Spent
 from claimscore.pipeline.llm.providers.base import SeveralServers, load_provider
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
+from claimscore.pipeline.llm.stats import EngineStats, ServerStats
 
 A, B, C = "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1", "http://127.0.0.1:3/v1"
 
@@ -60,3 +62,14 @@ def test_a_key_goes_to_none_of_them_where_one_is_not_safe(monkeypatch: pytest.Mo
     with pytest.raises(ConfigError, match="http://gpu/v1: OPENAI_API_KEY would be sent"):
         load_provider(config(A, "http://gpu/v1"))
     load_provider(config(A, "http://gpu/v1", allow_http_key=True))
+
+
+def test_what_answers_on_this_machine_is_no_server() -> None:
+    """A run whose claims `builtin` makes has one server, of its verdicts."""
+    idle = (0, 0, 0, 0.0, 0.0, "", None, None, "none")
+    local, one, two = (ServerStats(address, *idle) for address in ("", A, B))
+    stats = EngineStats()
+    stats.see([[local], [one]], Spent())
+    assert stats.servers == []
+    stats.see([[local], [one, two]], Spent())
+    assert stats.servers == [one, two]
