@@ -239,7 +239,7 @@ class BatchProvider:
             record = JobRecord(uuid.uuid4().hex, model, tuple(lines), time.time())
             self._journal.write(record)
             self._in_jobs.update(lines)
-            self._server.asked[record.name] = self._server.dialect
+            self._server.asked[record.name] = provider.dialect(model)
             try:
                 job = await self._server.make(record, list(lines.values()))
             except ClaimscoreError as exc:

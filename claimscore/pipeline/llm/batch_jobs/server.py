@@ -15,14 +15,13 @@ from typing import Any, NamedTuple, TypeVar
 import httpx2
 
 from claimscore.errors import (
-    AskAgain,
     ClaimscoreError,
     ConfigError,
     TransientError,
     UnknownModelError,
 )
 from claimscore.pipeline.llm.providers.connection import MOST_BYTES
-from claimscore.pipeline.llm.providers.schema import Dialect, learn_dialect
+from claimscore.pipeline.llm.providers.schema import Dialect
 from claimscore.pipeline.llm.providers.server import ServerProvider, decode_json
 from claimscore.types import JSON, Completion, Request
 
@@ -85,13 +84,12 @@ class BatchServer(abc.ABC):
 
     def __init__(self, provider: ServerProvider) -> None:
         self.provider = provider
-        self.dialect = Dialect()
         #: How the jobs of this process were asked, by their names.
         self.asked: dict[str, Dialect] = {}
 
     @abc.abstractmethod
     def line(self, key: str, request: Request) -> bytes:
-        """A request, asked in `dialect`, as `make` takes it."""
+        """A request as `make` takes it."""
 
     @abc.abstractmethod
     async def make(self, record: JobRecord, lines: Sequence[bytes]) -> ServerJob:
@@ -168,17 +166,15 @@ class BatchServer(abc.ABC):
 
         Where it is about how the job's requests were asked, the next job asks otherwise.
         """
-        refusal = self.provider.refusal(status, headers, body)
-        asked = self.asked.get(record.name if record else "", Dialect())
-        if record is not None and (learnt := learn_dialect(refusal, asked)) is not None:
-            if self.dialect == asked:  # else another job has taught it
-                self.dialect = learnt
-            return AskAgain(f"{self.provider.base_url}: {refusal.message}")
-        error: ClaimscoreError = self.provider.error(refusal, self.provider.model)
+        provider = self.provider
+        refusal = provider.refusal(status, headers, body)
+        error = provider.error(refusal, record.model if record else provider.model)
         if status in (400, 413, 429) and _QUEUE_FULL.search(refusal.words):
             return QueueFullError(str(error), "rate_limit")
-        if status == 404 and record is None and not isinstance(error, UnknownModelError):
-            where = f"{self.provider.base_url}: HTTP 404: {refusal.message}"
+        if record is not None:
+            return provider.refused(refusal, record.model, self.asked.get(record.name, Dialect()))
+        if status == 404 and not isinstance(error, UnknownModelError):
+            where = f"{provider.base_url}: HTTP 404: {refusal.message}"
             return NoSuchJobError(f"{where}; no such batch, or no Batch API there")
         return error
 

@@ -44,7 +44,7 @@ class AnthropicBatches(BatchServer):
     """`/v1/messages/batches` of Anthropic."""
 
     def line(self, key: str, request: Request) -> bytes:
-        body = self.provider.body(request, self.dialect)
+        body = self.provider.body(request, self.provider.dialect(request.model))
         return encode_json({"custom_id": key, "params": body})
 
     async def make(self, record: JobRecord, lines: Sequence[bytes]) -> ServerJob:

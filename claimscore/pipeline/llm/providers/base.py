@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
@@ -108,8 +107,8 @@ class Collecting(Protocol):
 class SeveralServers:
     """One model at several servers, as one provider.
 
-    An engine asks each of `servers` within its own limits; `complete` asks them in turn. The
-    namespace is the set of them, so neither order nor repetition matters.
+    An engine asks each of `servers` within its own limits. The namespace is the set of them, so
+    neither order nor repetition matters.
     """
 
     def __init__(self, servers: Sequence[Provider], namespace: str) -> None:
@@ -118,11 +117,10 @@ class SeveralServers:
         self.model = servers[0].model
         self.params = getattr(servers[0], "params", {})
         self.namespace = namespace
-        self._turns = itertools.cycle(self.servers)
 
     async def complete(self, request: Request) -> Completion:
-        """Ask the next server."""
-        return await next(self._turns).complete(request)
+        """Ask the first."""
+        return await self.servers[0].complete(request)
 
     async def aclose(self) -> None:
         for server in self.servers:

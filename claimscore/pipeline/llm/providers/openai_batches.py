@@ -31,7 +31,9 @@ class OpenAIBatches(BatchServer):
     """`/files` and `/batches` of OpenAI, and of servers with the same API."""
 
     def line(self, key: str, request: Request) -> bytes:
-        body = decode_json(encode_json(self.provider.body(request, self.dialect)))
+        body = decode_json(
+            encode_json(self.provider.body(request, self.provider.dialect(request.model)))
+        )
         item = {"custom_id": key, "method": "POST", "url": _CHAT, "body": body}
         # in ASCII, for some programs take other characters than \n for the end of a line
         return json.dumps(item).encode() + b"\n"

@@ -169,25 +169,14 @@ class ServerProvider(Vendor):
             )
 
     async def complete(self, request: Request) -> Completion:
-        """Ask in the server's dialect; raises only `claimscore.errors`.
-
-        `AskAgain`: the server refuses that dialect, and its words teach another, which is noted.
-        """
+        """Ask in the server's dialect; raises only `claimscore.errors`, as `refused` says."""
         self.check_key()
-        dialect = self._dialects.get(request.model, Dialect())
+        dialect = self.dialect(request.model)
         body = encode_json(self.body(request, dialect))
         reply = await self.send(self.path_to(request.model), body)
         if 200 <= reply.status < 300:
             return self._answer(reply, request)
-        refusal = self.refusal(*reply)
-        learnt = learn_dialect(refusal, dialect)
-        if learnt is None:
-            raise self.error(refusal, request.model)
-        if self._dialects.get(request.model, dialect) == dialect:
-            self._dialects[request.model] = learnt  # else another task has learnt it meanwhile
-        raise AskAgain(
-            f"{self.base_url}: {refusal.message}", limits=refusal.limits, status=refusal.status
-        )
+        raise self.refused(self.refusal(*reply), request.model, dialect)
 
     async def send(self, path: str, body: bytes) -> Reply:
         """POST a JSON text to a path below the address; a reply of any status comes back."""
@@ -219,6 +208,21 @@ class ServerProvider(Vendor):
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
         """A reply that is no answer, in its parts and without the key."""
         return read_refusal(status, headers, body, *self.secrets)
+
+    def dialect(self, model: str) -> Dialect:
+        """How a model is asked, as far as refusals have taught it."""
+        return self._dialects.get(model, Dialect())
+
+    def refused(self, refusal: Refusal, model: str, dialect: Dialect) -> ClaimscoreError:
+        """The error that a refusal of a request in this dialect is; `AskAgain` where it teaches
+        another, which is noted."""
+        learnt = learn_dialect(refusal, dialect)
+        if learnt is None:
+            return self.error(refusal, model)
+        if self.dialect(model) == dialect:  # else another task has learnt it meanwhile
+            self._dialects[model] = learnt
+        where, limits = f"{self.base_url}: {refusal.message}", refusal.limits
+        return AskAgain(where, limits=limits, status=refusal.status)
 
     def error(self, refusal: Refusal, model: str) -> ClaimscoreError:
         """The error that a refusal of a request to `model` is."""
