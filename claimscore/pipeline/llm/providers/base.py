@@ -69,7 +69,7 @@ class Vendor:
     several_servers: ClassVar[bool] = False
     #: It can tell the log-probabilities of tokens.
     has_logprobs: ClassVar[bool] = False
-    #: Its servers embed texts too, by `Server.send("/embeddings")` of OpenAI's protocol.
+    #: Its servers embed texts too, by `send("/embeddings", ...)` of OpenAI's protocol.
     has_embeddings: ClassVar[bool] = False
     #: Its `BatchServer` ("module:Class"); None where it has none.
     batches: ClassVar[str | None] = None

@@ -27,8 +27,6 @@ from claimscore.http_policy import (
     scrubbed,
 )
 
-_UNLIMITED = 1_000_000
-
 #: A larger answer is a broken one.
 MAX_BODY_BYTES = 64 * 2**20
 
@@ -54,9 +52,9 @@ class Connection:
     """One server's connections, and what breaks on them as errors of ours.
 
     `headers` go with every request, `host`, `user-agent` and `accept-encoding` besides; of an
-    SDK's own headers only those that describe the body. `secrets` are left out of errors.
-    `transport` replaces the network in tests. Raises `ConfigError` where the environment names a
-    proxy that cannot be used.
+    SDK's own headers only those that describe the body. `secrets` are left out of errors. There are
+    as many connections as requests at a time. `transport` replaces the network in tests. Raises
+    `ConfigError` where the environment names a proxy that cannot be used.
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class Connection:
         base_url: str,
         *,
         timeout_s: float,
-        max_connections: int | None = None,
         headers: Mapping[str, str] | None = None,
         secrets: tuple[str, ...] = (),
         transport: httpx2.AsyncBaseTransport | None = None,
@@ -80,7 +77,7 @@ class Connection:
         }
         connect_s = min(CONNECT_S, timeout_s / 2)
         self.http = httpx2.AsyncClient(
-            transport=_Guard(base_url, sent, max_connections, transport),
+            transport=_Guard(base_url, sent, transport),
             timeout=httpx2.Timeout(timeout_s, connect=connect_s, pool=None),
             follow_redirects=False,
             trust_env=False,
@@ -166,12 +163,10 @@ class _Guard(httpx2.AsyncBaseTransport):
         self,
         base_url: str,
         headers: Mapping[str, str],
-        max_connections: int | None,
         replacement: httpx2.AsyncBaseTransport | None,
     ) -> None:
         self.base_url = base_url
         self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
-        self._free = anyio.Semaphore(max_connections or _UNLIMITED)
         self._replacement = replacement
         #: Since when, and which; the one used last is used first.
         self._idle: collections.deque[tuple[float, httpx2.AsyncBaseTransport]] = collections.deque()
@@ -186,7 +181,6 @@ class _Guard(httpx2.AsyncBaseTransport):
             stream=request.stream,
             extensions=request.extensions,
         )
-        await self._free.acquire()
         line = self._idle.pop()[1] if self._idle else self._replacement or open_line(self.base_url)
         try:
             response = await line.handle_async_request(sent)
@@ -212,7 +206,6 @@ class _Guard(httpx2.AsyncBaseTransport):
 
     async def put_back(self, line: httpx2.AsyncBaseTransport) -> None:
         """Keep a line for the next request; one that was idle for long is closed instead."""
-        self._free.release()
         now = anyio.current_time()
         self._idle.append((now, line))
         with anyio.CancelScope(shield=True):

@@ -43,8 +43,7 @@ class ServerProvider(Vendor):
     `headers` are sent too, in place of those that claimscore would send, and their values are
     shown as little. `key_variable` takes the place of the vendor's. `params` go into every request,
     before those of its prompt. Raises `ConfigError` where the address is none or a key or header
-    would be sent unencrypted. `max_connections` are those at a time; `transport` replaces them in
-    tests.
+    would be sent unencrypted. `transport` replaces the network in tests.
     """
 
     family: ClassVar[str]
@@ -67,7 +66,6 @@ class ServerProvider(Vendor):
         headers: Mapping[str, str] | None = None,
         allow_http_key: bool = False,
         timeout_s: float = 120.0,
-        max_connections: int | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.model = model
@@ -85,7 +83,6 @@ class ServerProvider(Vendor):
         self.secrets = tuple(filter(None, secrets))
         self.headers = {**self._vendor_headers(), **given}
         self.timeout_s = timeout_s
-        self._max_connections = max_connections
         self._transport = transport
         self._dialects: dict[str, Dialect] = {}
 
@@ -102,7 +99,6 @@ class ServerProvider(Vendor):
             "namespace": config.cache_namespace,
             "timeout_s": config.timeout_s,
             "allow_http_key": config.allow_http_key,
-            "max_connections": config.max_concurrency,
         }
         return cls(config.model_name, **options | cls._vendor_options(config))
 
@@ -154,7 +150,6 @@ class ServerProvider(Vendor):
         return Connection(
             self.base_url,
             timeout_s=self.timeout_s,
-            max_connections=self._max_connections,
             headers=self.headers,
             secrets=self.secrets,
             transport=self._transport,

@@ -140,28 +140,10 @@ def then_hang_up(data: bytes) -> Handler:
     return always(data, 1)
 
 
-# -- asking
-
-
-CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(answer(b"hello"), id="a length"),
-        pytest.param(CHUNKED + b"2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n", id="chunks"),
-        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", id="until the end"),
-    ],
-)
-async def test_bodies_in_all_their_forms(data: bytes):
-    async with serving(then_hang_up(data)) as server, connected(server) as direct:
-        assert (await post(direct)).body == b"hello"
-
-
 # -- what breaks
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 HALF = answer(b'{"choices": []}')[:-4]
 GZIP = answer(gzip.compress(b"hello"), content_encoding="GZIP")
 
@@ -211,10 +193,9 @@ async def test_an_answer_may_have_a_bound_of_its_own(monkeypatch: pytest.MonkeyP
     [
         answer(gzip.compress(b"x" * 10_000), 500, content_encoding="gzip"),
         answer(zlib.compress(b"x" * 10_000), 500, content_type="text/plain; charset=zlib"),
-        answer(b"{" * 100_000, 500),
         answer(b"x" * 100, 500)[:-50],
     ],
-    ids=["compressed", "a charset that unpacks", "nested", "broken off"],
+    ids=["compressed", "a charset that unpacks", "broken off"],
 )
 async def test_a_refusal_is_a_reply_whatever_its_body(data: bytes):
     """Its status and headers decide; nothing of it is unpacked."""
@@ -370,15 +351,6 @@ async def test_an_untrusted_certificate_stops_the_run(
 # -- what is sent
 
 
-async def test_no_redirect_is_followed():
-    """Neither body nor header goes to another origin: the redirect is the reply."""
-    async with serving(always(answer())) as other:
-        moved = always(answer(b"", 307, location=f"{other.url}/chat/completions"))
-        async with serving(moved) as server, connected(server) as direct:
-            assert (await post(direct)).status == 307
-        assert other.heads == []
-
-
 @pytest.mark.parametrize("key", [KEY, None])
 async def test_headers_come_from_us(key: str | None, monkeypatch: pytest.MonkeyPatch):
     """What the environment has for OpenAI's own SDK goes to no server, nor does a cookie."""
@@ -403,16 +375,6 @@ async def test_headers_come_from_us(key: str | None, monkeypatch: pytest.MonkeyP
             "x-team": "blue",
             **({"authorization": f"bearer {key}"} if key else {}),
         }
-
-
-async def test_as_many_connections_as_are_allowed():
-    """Further requests wait for one that is free."""
-    async with serving(always(answer())) as server:
-        asked = OpenAIProvider("m", base_url=server.url, key=KEY, max_connections=2)
-        async with contextlib.aclosing(asked) as direct, anyio.create_task_group() as tasks:
-            for _ in range(10):
-                tasks.start_soon(post, direct)
-        assert (server.n_connections, len(server.heads)) == (2, 10)
 
 
 async def test_a_server_with_an_ipv6_address():

@@ -229,20 +229,6 @@ async def test_faults_lose_nothing(family: str) -> None:
     assert engine.stats.retries == {"status": 1, "rate_limit": 1, "dropped": 1, "body": 2}
 
 
-@each_vendor
-async def test_a_request_that_is_cancelled_disturbs_no_other(family: str) -> None:
-    with FakeServer(answer=text_answer("fine"), latency_s=60.0) as server:
-        provider = made(family, server.base_url)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(provider.complete, request_to(provider))
-            with anyio.fail_after(30):
-                while server.counts.in_flight == 0:
-                    await anyio.sleep(0.01)
-            tasks.cancel_scope.cancel()
-        server.change(latency_s=0.0)
-        assert (await asked(provider)).text == "fine"
-
-
 # -- keys, headers, addresses
 
 

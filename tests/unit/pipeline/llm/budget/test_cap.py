@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import tempfile
 from collections import deque
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.errors import BudgetError, ConfigError, StoppedEarly
+from claimscore.errors import BudgetError, ConfigError
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.budget.ledger import PICO, Ledger, Spent, read_ledger
 from claimscore.pipeline.llm.budget.pricing import Price, Rates
@@ -76,34 +75,6 @@ class TestCounting:
         assert spending.ledger.now.usd == billed / 1000
         assert spending.ledger.now.prompt_tokens == (usage.prompt_tokens or 0)
         assert spending.ledger.now.answers_at_most == 1
-
-    def test_another_model_has_its_own_price(self) -> None:
-        dear = Price.given(10_000, 10_000)
-        spending = Budget(
-            price_of=lambda asked: dear if asked.model == "large" else PRICE, max_cost=100.0
-        )
-        other = dataclasses.replace(request(), model="large")
-        reservation = taken(spending.try_reserve(other))
-        assert reservation.pico_usd == 10 * MOST * TOKEN
-        spending.settle(reservation, Usage(100, 20))
-        spending.settle(taken(spending.try_reserve(request())), Usage(100, 20))
-        assert spending.ledger.now.usd == pytest.approx(1.2 + 0.12)
-        spending.keep(taken(spending.try_reserve(other)))
-        assert spending.ledger.now.possibly_billed_usd == pytest.approx(10 * MOST_USD)
-
-    def test_earlier_invocations_are_known(self, tmp_path: Path) -> None:
-        path = tmp_path / "ledger"
-        for _ in range(2):
-            ledger = Ledger(path)
-            spending = Budget(lambda _: PRICE, max_requests=100, ledger=ledger)
-            four = [taken(spending.try_reserve(request())) for _ in range(4)]
-            spending.settle(four[0], Usage(10, 5))
-            spending.keep(four[1])
-            spending.release(four[2])
-            spending.ledger.flush()
-            ledger.close()
-        four = 4 * MOST * TOKEN
-        assert read_ledger(path)[0] == Spent(8, 20, 10, 30 * TOKEN, possibly_pico_usd=four)
 
 
 class TestWorstCase:
@@ -239,34 +210,6 @@ class TestCaps:
         assert spending.ledger.now.usd == pytest.approx(4 * MOST_USD)
         with pytest.raises(BudgetError):
             await spending.reserve(request())
-
-    async def test_a_ledger_that_cannot_be_written_stops(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A request that waits hears of it too; what has ended is written later."""
-        ledger = Ledger(tmp_path / "ledger")
-        spending = Budget(lambda _: PRICE, max_cost=1.5 * MOST_USD, ledger=ledger)
-        first = taken(spending.try_reserve(request()))
-        errors: list[str] = []
-
-        async def ask() -> None:
-            with pytest.raises(StoppedEarly) as caught:
-                await spending.reserve(request())
-            errors.append(str(caught.value))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            await anyio.wait_all_tasks_blocked()
-            monkeypatch.setattr(os, "pwrite", lambda *_: 0)
-            spending.settle(first, Usage(1, 1))
-        with pytest.raises(StoppedEarly):
-            spending.ledger.flush()
-        monkeypatch.undo()
-        spending.ledger.flush()
-        ledger.close()
-        (error,) = errors
-        assert "the disk is full" in error
-        assert read_ledger(tmp_path / "ledger")[0] == Spent(1, 1, 1, 2 * TOKEN)
 
 
 class TestWaiting:
