@@ -6,12 +6,13 @@ import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx2
 import pytest
 
+from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.config import LLMConfig
 from claimscore.errors import ClaimscoreError
@@ -198,16 +199,17 @@ class Machine:
         provider = BatchProvider(batches, LLMConfig(max_outage_s=max_outage_s))
         if max_requests is not None:
             provider.batch_size = provider._most = max_requests
-        provider.open(self.state, self.keep, self.find)
+        provider.open(self.state, cast(Any, self))
         return provider
 
-    def keep(self, answers: Mapping[str, Completion]) -> None:
+    def put_many(self, entries: Mapping[str, Entry]) -> None:
+        """The cache of its providers."""
         self._step("before keep")
-        self.cache.update(answers)
+        self.cache.update({key: entry.completion for key, entry in entries.items()})
         self._step("after keep")
 
-    def find(self, keys: Sequence[str]) -> dict[str, Completion]:
-        return {key: self.cache[key] for key in keys if key in self.cache}
+    def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        return {key: Entry(self.cache[key]) for key in keys if key in self.cache}
 
     def question(self, text: str) -> Request:
         """A request to the double."""

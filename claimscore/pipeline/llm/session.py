@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import anyio
 
-from claimscore.cache.entry import Entry
 from claimscore.cache.store import DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ConfigError
@@ -25,7 +23,6 @@ from claimscore.pipeline.llm.budget.pricing import Prices
 from claimscore.pipeline.llm.endpoints import Bounds, OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
-from claimscore.types import Completion
 
 #: Tasks with the models that their prompts name in the place of their own.
 NamedModels = Iterable[tuple[str, str]]
@@ -105,7 +102,7 @@ async def open_engine(
         try:
             for provider in engine.providers:
                 if isinstance(provider, Collecting):
-                    _open_jobs(provider, cache, folder)
+                    provider.open(journal_folder(folder, provider), cache)
             async with engine:
                 yield engine
         finally:
@@ -117,15 +114,3 @@ async def open_engine(
 def _bounds(llm: LLMConfig) -> Bounds:
     """What a user bounds of each server of a model."""
     return Bounds(llm.rpm, llm.tpm, llm.max_concurrency, llm.timeout_s, llm.max_attempts)
-
-
-def _open_jobs(provider: Any, cache: DiskCache, folder: Path) -> None:
-    """Note batch jobs beside the cache, and take their answers into it."""
-
-    def keep(answers: Mapping[str, Completion]) -> None:
-        cache.put_many({key: Entry(completion) for key, completion in answers.items()})
-
-    def find(keys: Sequence[str]) -> dict[str, Completion]:
-        return {key: entry.completion for key, entry in cache.get_many(keys).items()}
-
-    provider.open(journal_folder(folder, provider), keep, find)

@@ -24,6 +24,8 @@ import anyio
 from anyio import lowlevel, to_thread
 from anyio.abc import TaskGroup
 
+from claimscore.cache.base import Cache, MemoryCache
+from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import (
@@ -43,7 +45,6 @@ from claimscore.pipeline.llm.batch_jobs.server import (
     QueueFullError,
     ServerJob,
 )
-from claimscore.pipeline.llm.providers.base import Find, Keep
 from claimscore.retry import POLICY
 from claimscore.types import Completion, Request
 
@@ -93,8 +94,7 @@ class BatchProvider:
         self._server = server
         self._max_outage_s = config.max_outage_s
         self._journal = JobJournal(journal_folder(user_cache_dir(), self))
-        self._keep: Keep = lambda answers: None
-        self._find: Find = lambda keys: {}
+        self._cache: Cache = MemoryCache()
         self._tasks: TaskGroup | None = None
         self._worker: anyio.CancelScope | None = None
         self._waiting: dict[str, _Waiting] = {}
@@ -107,16 +107,18 @@ class BatchProvider:
         #: How large the next job may be, and when it may be sent: found out by being refused.
         self._most, self._send_at = BATCH_SIZE, 0.0
 
-    def open(self, folder: Path, keep: Keep, find: Find) -> None:
+    def open(self, folder: Path, cache: Cache) -> None:
         """Take the journal's folder, the same for all runs that may collect the jobs.
 
-        All answers go to `keep` before a caller gets them, and `find` says which answers other
+        All answers go to the cache before a caller gets them; in it are those, too, that other
         processes have bought meanwhile.
         """
         self._journal = JobJournal(folder)
-        self._keep, self._find = keep, find
+        self._cache = cache
         for record in self._journal.read():
-            if len(find(record.keys)) == len(record.keys):  # killed after the last was kept
+            if len(cache.get_many(record.keys)) == len(
+                record.keys
+            ):  # killed after the last was kept
                 self._journal.remove(record)
             else:
                 self._in_jobs.update(record.keys)
@@ -266,9 +268,9 @@ class BatchProvider:
                 self._follow(record)
             elif not self._unsent.keys().isdisjoint(record.keys):
                 await self._resolve(record)
-        stored = await to_thread.run_sync(self._find, [key for key in keys if key in self._unsent])
-        for key, completion in stored.items():
-            self._settle(key, completion)
+        unsent = [key for key in keys if key in self._unsent]
+        for key, entry in (await to_thread.run_sync(self._cache.get_many, unsent)).items():
+            self._settle(key, entry.completion)
 
     async def _resolve(self, record: JobRecord) -> None:
         """Find out whether a job was made: its process has ended, or the answer was lost."""
@@ -364,9 +366,9 @@ class BatchProvider:
         results = [self._server.read(line, record) for line in lines]
         wanted = frozenset(record.keys)
         outcomes = {one[0]: one[1] for one in results if one is not None and one[0] in wanted}
-        answers = {key: one for key, one in outcomes.items() if isinstance(one, Completion)}
+        answers = {key: Entry(one) for key, one in outcomes.items() if isinstance(one, Completion)}
         if answers:
-            self._keep(answers)
+            self._cache.put_many(answers)
         is_cut = results[-1:] == [None] and not content.endswith(b"\n")
         if is_cut or (results and not any(results)):
             raise TransientError(f"{self.base_url}: a file of answers ended early", "body")

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 #: The version that the bodies here are written for.
 API_VERSION = "2026-10-21"
 
-#: Fewer bytes than the least that any model caches, 1,024 tokens, are not marked.
-_LEAST_CACHED_BYTES = 4 * 1024
-
 #: Stop reasons in the words of OpenAI's protocol; others stay as they are.
 _FINISH_REASONS = {
     "end_turn": "stop",
@@ -51,7 +48,8 @@ _FINISH_REASONS = {
 def message_body(request: Request, dialect: Dialect) -> JSON:
     """The body of POST /v1/messages, and the `params` of a request in a batch.
 
-    A long `request.shared` is marked as the beginning that the server may cache.
+    What ends with `request.shared` is marked as a beginning that the server may cache, if it is
+    long enough for the model.
     """
     messages, config = request.messages, {}
     if request.output is not None and dialect.output_mode == "json_schema":
@@ -82,12 +80,11 @@ def _output_format(output: OutputSchema) -> JSON:
 
 
 def _parts(content: str, shared: str) -> str | list[JSON]:
-    """The content in two parts, the first to be cached, where it is long enough for that."""
-    start = content.find(shared) if shared else -1
-    beginning, after = content[: start + len(shared)], content[start + len(shared) :]
-    is_long = len(beginning.encode("utf-8", "replace")) >= _LEAST_CACHED_BYTES
-    if start < 0 or not after or not is_long:
+    """The content in two parts, the first to be cached, where something follows it."""
+    before, _, after = content.partition(shared) if shared else (content, "", "")
+    if not after.strip():
         return content
+    beginning = before + shared
     marked = {"type": "text", "text": beginning, "cache_control": {"type": "ephemeral"}}
     return [marked, {"type": "text", "text": after}]
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from claimscore.cache.base import Cache
+
 #: Family name -> where its class is. Imported when asked for: SDKs are slow to import.
 PROVIDERS: dict[str, str] = {
     "builtin": "claimscore.baseline.provider:BuiltinProvider",
@@ -30,11 +32,6 @@ PROVIDERS: dict[str, str] = {
 
 #: What asks through the batch jobs of any vendor.
 _BATCH_PROVIDER = "claimscore.pipeline.llm.batch_jobs.provider:BatchProvider"
-
-#: Takes answers into the cache; when it returns, a kill loses none of them.
-Keep = Callable[[Mapping[str, Completion]], None]
-#: The answers that are in the cache already.
-Find = Callable[[Sequence[str]], Mapping[str, Completion]]
 
 
 class Provider(Protocol):
@@ -93,8 +90,8 @@ class Collecting(Protocol):
     def start(self, tasks: TaskGroup) -> None:
         """Take the task group in which the work for the requests that wait may run."""
 
-    def open(self, folder: Path, keep: Keep, find: Find) -> None:
-        """Take the folder in which jobs are noted; each answer goes to `keep` first."""
+    def open(self, folder: Path, cache: Cache) -> None:
+        """Take the folder in which jobs are noted, and the cache that gets each answer first."""
 
     def is_sent(self, key: str) -> bool:
         """Whether a request is in a job, perhaps of an earlier run, that may cost money."""

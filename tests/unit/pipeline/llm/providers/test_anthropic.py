@@ -49,8 +49,8 @@ def test_a_request_has_system_schema_and_a_marked_beginning() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["short </source> Is it?", SOURCE, "y" * 5000, f"{SOURCE} Is it?"])
-def test_only_a_long_beginning_that_something_follows_is_marked(text: str) -> None:
+@pytest.mark.parametrize("text", [SOURCE, f"{SOURCE}\n", "y" * 5000, f"{SOURCE} Is it?"])
+def test_only_a_beginning_that_something_follows_is_marked(text: str) -> None:
     request = dataclasses.replace(REQUEST, messages=(Message("user", text),))
     (turn,) = message_body(request, Dialect())["messages"]
     assert isinstance(turn["content"], list) == (text == f"{SOURCE} Is it?")
