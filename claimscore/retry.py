@@ -5,8 +5,6 @@ The home of tenacity.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import anyio
 from tenacity import (
     AsyncRetrying,
@@ -16,8 +14,6 @@ from tenacity import (
 )
 
 from claimscore.errors import TransientError
-
-Sleep = Callable[[float], Awaitable[None]]
 
 #: The bound of the first random wait, and the longest one.
 FIRST_BACKOFF_S = 0.25

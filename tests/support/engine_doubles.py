@@ -1,30 +1,35 @@
-"""Doubles for the engine's tests: a clock, a provider, and a parser."""
+"""For tests of the engine: one with bounds, a provider, and a parser."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import anyio
 from anyio import lowlevel
 
+from claimscore.cache.base import Cache, MemoryCache
 from claimscore.errors import ParseError
+from claimscore.pipeline.llm.endpoints import Bounds
+from claimscore.pipeline.llm.engine import Engine
+from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.types import Completion, Request, Usage
 
 
-class VirtualClock:
-    """Time that passes when a task sleeps, and only then."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.slept: list[float] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-        await lowlevel.checkpoint()
+def make(
+    provider: Provider,
+    cache: Cache | None = None,
+    *,
+    bounds: Mapping[str, Bounds] = MappingProxyType({}),
+    **options: Any,
+) -> Engine:
+    """An engine; `options` are parameters of it, and bounds of `provider` by their names."""
+    names = [field.name for field in dataclasses.fields(Bounds) if field.name in options]
+    of_provider = Bounds(**{name: options.pop(name) for name in names})
+    store = MemoryCache() if cache is None else cache
+    return Engine(provider, store, bounds={"": of_provider, **bounds}, **options)
 
 
 class FakeProvider:

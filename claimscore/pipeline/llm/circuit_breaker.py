@@ -31,6 +31,12 @@ LONGEST_PROBE_S = 30.0
 _LEAST_PATIENCE_S = 1.0
 
 
+def in_words(error: TransientError) -> str:
+    """The error, and what may help where an answer did not come in time."""
+    late = "; a lower --max-concurrency or a longer --timeout-s may help"
+    return f"{error}{late if error.kind == 'timeout' else ''}"
+
+
 class CircuitBreaker:
     """Is told of the end of every attempt at one server; open where the server seems to be down.
 
@@ -80,10 +86,9 @@ class CircuitBreaker:
         if left_s > 0 or error is None:
             return left_s
         asks = f" (retry-after: {error.retry_after_s:,.0f} s)" if error.retry_after_s else ""
-        slow = "; --timeout-s may be too short for it, or --max-concurrency too high"
         raise OutageError(
             f"nothing was answered for {silent_s:,.0f} s (--max-outage-s {self._max_outage_s:g}); "
-            f"the server's last word: {error}{slow if error.kind == 'timeout' else ''}{asks}"
+            f"the server's last word: {in_words(error)}{asks}"
         )
 
     def answered(self) -> float:

@@ -29,7 +29,7 @@ from claimscore.errors import (
     TransientError,
 )
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
-from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker
+from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker, in_words
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, base_urls, servers_of
 from claimscore.pipeline.llm.ratelimit.bucket import Permit
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
@@ -63,8 +63,6 @@ _NUMBERS = re.compile(r"[0-9a-f-]{8,}|[0-9]+")
 
 #: The status of a server that fails for a reason that it does not tell.
 _SERVER_ERROR = 500
-
-_MAY_HELP = "a lower --max-concurrency or a longer --timeout-s may help"
 
 
 def ignore_event(kind: str, **fields: object) -> None:
@@ -175,22 +173,17 @@ class Endpoint:
 
     def stats(self) -> ServerStats:
         """The numbers of this moment."""
-        limits, breaker, error = self.limiter.state(), self.breaker, self.breaker.last_error
+        limits, breaker = self.limiter.state(), self.breaker
         down_s = breaker.failing_s if breaker.is_open else 0.0
         waiting_s, why = max(0.0, limits.paused_until - anyio.current_time()), ""
         if self._batches is not None:
             why, waiting_s = self._batches.under_way()
-        elif breaker.is_open:
-            waiting_s, why = down_s, f"no answers: {error}"
-            if error is not None and error.kind == "timeout":
-                why = f"{error}; asking one at a time: {_MAY_HELP}"
-            elif not self.answered:
-                why = f"nothing has answered yet; is --base-url right? {error}"
+        elif breaker.is_open and breaker.last_error is not None:
+            never = "nothing has answered yet; is --base-url right?"
+            about = "no answers:" if self.answered else never
+            waiting_s, why = down_s, f"{about} {in_words(breaker.last_error)}"
         elif waiting_s:
             why = limits.why
-        elif limits.window is not None:
-            many = "one request" if limits.window == 1 else f"{limits.window} requests"
-            why = f"answers time out, so {many} at a time: {_MAY_HELP}"
         counts = self.begun - self.unreached, self.answered, self.in_flight
         kept = limits.rpm, limits.tpm, limits.source
         return ServerStats(self.address, *counts, down_s, waiting_s, why, *kept)
@@ -262,7 +255,6 @@ class Endpoint:
         self.limiter.answered(permit, used_tokens, completion.limits)
         down_s = self.breaker.answered()
         if down_s:
-            self.limiter.resume_gently()
             notice = f"{self.address} answers again, after {down_s:,.0f} s"
             self.dispatcher.tell(self, "server back", notice, seconds=round(down_s, 3))
         self.dispatcher.look_again()  # the limiter may let one pass before this slot is free
@@ -299,7 +291,7 @@ class Endpoint:
         stats, breaker, was_down = self.dispatcher.stats, self.breaker, self.is_down
         attempts.avoid.add(self)
         logger.debug("request %s failed: %s: %s", attempts.key, error.kind, error)
-        stats.last_error = str(error)
+        stats.last_error = in_words(error)
         if error.kind not in stats.retries:
             self.dispatcher.tell(self, "first retry", error_kind=error.kind, error=str(error))
         stats.retries[error.kind] += 1
@@ -332,7 +324,6 @@ class Dispatcher:
         provider: Provider,
         bounds: Bounds,
         *,
-        limiter: Callable[..., RateLimiter],
         spending: Budget,
         stop: Stop,
         stats: EngineStats,
@@ -356,14 +347,14 @@ class Dispatcher:
         self.endpoints: tuple[Endpoint, ...] = ()
         for server in servers:
             address = {"server": base_urls(server)[0]} if len(servers) > 1 else {}
-            its_limiter = limiter(
+            limiter = RateLimiter(
                 rpm=bounds.rpm,
                 tpm=bounds.tpm,
                 slow_start=not self.collects,
                 on_event=functools.partial(on_event, **address),
             )
             breaker = CircuitBreaker(max_outage_s, group=group)
-            self.endpoints += (Endpoint(self, server, bounds, its_limiter, breaker),)
+            self.endpoints += (Endpoint(self, server, bounds, limiter, breaker),)
 
     @property
     def is_down(self) -> bool:

@@ -26,7 +26,6 @@ from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Attempts, Bounds, Dispatcher, OnEvent, ignore_event
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, extra_params
 from claimscore.pipeline.llm.question import Answer, Invalid, Parse, Question, validate
-from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import GRACE_S, Closed, Halted, Stop
@@ -35,8 +34,6 @@ from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 if TYPE_CHECKING:
     from tenacity import RetryCallState
     from tenacity.asyncio import AsyncRetrying
-
-    from claimscore.retry import Sleep
 
 T = TypeVar("T")
 
@@ -50,9 +47,9 @@ _WAITING_A_SLOT = 3
 class Engine:
     """Asks providers, keeps every answer. Enter it (`async with`) before asking.
 
-    `tasks` has the providers of tasks that do not ask `provider`, and `task_bounds` what holds for
-    them in place of the numbers that are given for `provider`. All of them have one budget, one
-    cache and one stop. Providers and cache are the caller's to close.
+    `tasks` has the providers of tasks that do not ask `provider`. `bounds` has what holds for each
+    of them, by task; that of "" is for `provider`. All of them have one budget, one cache and one
+    stop. Providers and cache are the caller's to close.
     """
 
     def __init__(
@@ -61,46 +58,36 @@ class Engine:
         cache: Cache,
         *,
         tasks: Mapping[str, Provider] = MappingProxyType({}),
-        rpm: float | None = None,
-        tpm: float | None = None,
-        max_concurrency: int = 64,
-        timeout_s: float | None = 120.0,
-        max_attempts: int = 8,
-        task_bounds: Mapping[str, Bounds] = MappingProxyType({}),
+        bounds: Mapping[str, Bounds] = MappingProxyType({}),
         max_samples: int = 3,
         max_outage_s: float = 3600.0,
         failure_limit: FailureLimit | None = None,
         retry_failed: bool = False,
-        limiter: Callable[..., RateLimiter] = RateLimiter,
         spending: Budget | None = None,
-        on_event: OnEvent | None = None,
-        sleep: Sleep = anyio.sleep,
+        on_event: OnEvent = ignore_event,
     ) -> None:
         self.provider = provider
         self._task_providers = tasks
         self._cache = cache
-        self._sleep = sleep
         self._max_samples = max_samples
         self._retry_failed = retry_failed
         self._failure_limit = failure_limit or FailureLimit()
         self._spending = spending or Budget()
         self._stop = Stop()
         self._stats = EngineStats()
-        self._single_flight = SingleFlight(cache, self._stop, sleep)
+        self._single_flight = SingleFlight(cache, self._stop)
         self._commits = GroupCommit(cache, self._spending.ledger.flush)
         self._dispatchers: dict[int, Dispatcher] = {}
-        bounds = Bounds(rpm, tpm, max_concurrency, timeout_s, max_attempts)
         for task, asked in (*tasks.items(), ("", provider)):
             if id(asked) not in self._dispatchers:
                 self._dispatchers[id(asked)] = Dispatcher(
                     asked,
-                    task_bounds.get(task, bounds),
-                    limiter=limiter,
+                    bounds.get(task, Bounds()),
                     spending=self._spending,
                     max_outage_s=max_outage_s,
                     stop=self._stop,
                     stats=self._stats,
-                    on_event=on_event or ignore_event,
+                    on_event=on_event,
                 )
         self.max_concurrency = sum(one.max_concurrency for one in self._dispatchers.values())
         #: The questions of every call that no worker has begun.
@@ -464,9 +451,9 @@ class _Call(Generic[T]):
         with engine._stop.waiting():
             is_asked_for = attempts.error.retry_after_s
             while is_asked_for and seconds > (most_s := dispatcher.check_patience()):
-                await engine._sleep(most_s)
+                await anyio.sleep(most_s)
                 seconds -= most_s
-            await engine._sleep(seconds)
+            await anyio.sleep(seconds)
 
 
 async def _slept(_: float) -> None:

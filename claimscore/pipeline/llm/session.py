@@ -64,7 +64,7 @@ async def open_engine(
     models: NamedModels = (),
     ledger: Ledger | None = None,
     retry_failed: bool = False,
-    on_event: OnEvent | None = None,
+    on_event: OnEvent = ignore_event,
 ) -> AsyncIterator[Engine]:
     """An engine that may be asked, with everything it needs; closes all of it at the end.
 
@@ -75,7 +75,6 @@ async def open_engine(
     `ConfigError`, before anything is sent, where the settings cannot be kept.
     """
     providers = asked if isinstance(asked, Mapping) else {"": asked}
-    tell = on_event or ignore_event
     async with contextlib.AsyncExitStack() as stack:
         folder = cache_dir or user_cache_dir()
         spending = Budget(
@@ -85,13 +84,13 @@ async def open_engine(
             ledger=ledger,
         )
         stack.callback(spending.ledger.flush)  # what ended last counts as ended
-        cache = DiskCache(folder, on_notice=lambda text: tell("cache", notice=text))
+        cache = DiskCache(folder, on_notice=lambda text: on_event("cache", notice=text))
         stack.callback(cache.close)
         engine = Engine(
             next(iter(providers.values())),
             cache,
             tasks=providers,
-            task_bounds={task: _bounds(llm.of(task)) for task in providers},
+            bounds={task: _bounds(llm.of(task)) for task in providers},
             spending=spending,
             max_samples=llm.max_samples,
             max_outage_s=llm.max_outage_s,

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
@@ -19,9 +18,6 @@ from claimscore.cache.base import Cache
 from claimscore.cache.entry import Entry
 from claimscore.pipeline.llm.stopping import Stop
 from claimscore.types import Failure
-
-if TYPE_CHECKING:
-    from claimscore.retry import Sleep
 
 #: Seconds between two looks whether another process has got the answer that is wanted here too.
 _OTHER_PROCESS_S = (0.05, 0.15)
@@ -44,11 +40,10 @@ class Flight:
 class SingleFlight:
     """The keys that the tasks of one engine are asking for: `under_way`, with their flights."""
 
-    def __init__(self, cache: Cache, stop: Stop, sleep: Sleep) -> None:
+    def __init__(self, cache: Cache, stop: Stop) -> None:
         self.under_way: dict[str, Flight] = {}
         self._cache = cache
         self._stop = stop
-        self._sleep = sleep
 
     async def follow(self, flight: Flight) -> Failure | None:
         """Wait for another task; None where its answer is stored by now, or it was cancelled."""
@@ -80,7 +75,7 @@ class SingleFlight:
     async def wait_for_other_process(self) -> None:
         """Wait a moment: the other process may buy the answer, or end and free its lock."""
         with self._stop.waiting():
-            await self._sleep(random.uniform(*_OTHER_PROCESS_S))
+            await anyio.sleep(random.uniform(*_OTHER_PROCESS_S))
 
 
 @dataclasses.dataclass(eq=False, slots=True)

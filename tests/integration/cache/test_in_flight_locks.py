@@ -13,9 +13,8 @@ from anyio import lowlevel
 
 from claimscore.cache.in_flight_locks import InFlightLocks
 from claimscore.cache.store import DiskCache
-from claimscore.pipeline.llm.engine import Engine
 from claimscore.types import Completion, Message, Request
-from tests.support.engine_doubles import FakeProvider, completion
+from tests.support.engine_doubles import FakeProvider, completion, make
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +65,7 @@ async def test_engines_that_ask_the_same_at_the_same_time(tmp_path: Path) -> Non
 
     async def ask() -> None:
         cache = DiskCache(tmp_path / "cache")
-        async with Engine(FakeProvider(reply), cache, max_concurrency=4) as engine:
+        async with make(FakeProvider(reply), cache, max_concurrency=4) as engine:
             requests = [engine.request([Message("user", str(n))]) for n in range(100)]
             outcomes = await engine.answer_all(requests, lambda answer: answer.text)
         cache.close()

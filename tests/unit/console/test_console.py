@@ -42,7 +42,7 @@ def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> Non
         ({"prompt_tokens": 10, "usd": 12.5}, "$12.50"),
         ({"usd": 0.5, "answers_at_most": 1}, "at most $0.5000"),
         ({"usd": 2, "possibly_billed_usd": 0.1}, "$2.00 and at most $0.1000 possibly billed"),
-        ({"why": "answers time out, so one request at a time"}, ", answers time out, so one"),
+        ({"why": "2 batch jobs under way"}, ", 2 batch jobs under way"),
         (
             {"rpm": 500, "tpm": 200_000, "limits_from": "headers"},
             "limit 500 requests/min, 200,000 tokens/min (headers)",

@@ -11,12 +11,10 @@ import anyio
 import polars as pl
 import pytest
 
-from claimscore.cache.base import MemoryCache
 from claimscore.config import RunConfig
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import find_todo
 from claimscore.pipeline.encoders import Worker
-from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.model_stage import LocalModels
 from claimscore.pipeline.plan import make_plan
 from claimscore.pipeline.progress import Progress
@@ -24,7 +22,7 @@ from claimscore.pipeline.stages import Stages
 from claimscore.runs import RunDirectory
 from claimscore.tables import CLAIMS, FAILURES, NLI
 from claimscore.types import Completion, Request
-from tests.support.engine_doubles import FakeProvider
+from tests.support.engine_doubles import FakeProvider, make
 from tests.support.pass_doubles import FakeModel
 
 #: Of CASPR, and of the check whether its claims are entailed.
@@ -97,7 +95,7 @@ def n_claims(provider: FakeProvider, chunks: list[list[str]], folder: Path) -> i
         left = find_todo(plan, directory, len(chunks), retry_failed=False)
 
         async def work() -> None:
-            async with Engine(provider, MemoryCache(), max_concurrency=4) as engine:
+            async with make(provider, max_concurrency=4) as engine:
                 progress = Progress()
                 pool = LocalModels([Worker({"nli": FakeModel()})], directory, progress)
                 await Stages(settings, directory, left, engine, pool, progress).run()

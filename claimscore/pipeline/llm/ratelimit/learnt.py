@@ -7,12 +7,8 @@ import math
 
 from claimscore.pipeline.llm.ratelimit.bucket import FIRST_BURST, Permit, TokenBucket
 
-#: In flight after a pause.
-AFTER_PAUSE = 2
-
-#: The window grows by so much with every answer, and doubles in so many seconds without any.
+#: The window grows by so much with every answer.
 _GROWTH = 0.5
-_PATIENCE_S = 5.0
 
 #: So many answers that do not come in time let the window fall; as many in time make up for one.
 _TIMEOUTS = 3
@@ -21,45 +17,25 @@ _TIMEOUTS = 3
 class Window:
     """How many requests may be in flight while nothing is known of the server: TCP's slow start.
 
-    The window grows with every answer, so by half with every round trip, and with time, since
-    answers may take a minute. Where answers do not come in time it falls to half of what was in
-    flight. From there on it grows by one in the time of a whole window (RFC 5681).
+    The window grows with every answer, so by half with every round trip. Where answers do not come
+    in time it falls to half of what was in flight. From there on it grows by one in the time of a
+    whole window (RFC 5681).
     """
 
     def __init__(self, *, is_open: bool) -> None:
         self._size = math.inf if is_open else FIRST_BURST
-        self._threshold = math.inf
-        self._grown_at: float | None = None
         self._in_flight = 0
         self._fell_at = -math.inf
         self._n_timeouts = 0.0
 
-    @property
-    def overloaded(self) -> int | None:
-        """How many may be in flight since answers did not come in time; None where they do."""
-        return int(self._size) if self._size < 2 * self._threshold < math.inf else None
-
-    def restart(self, size: float = FIRST_BURST) -> None:
-        """Begin again with few requests in flight."""
-        self._size, self._grown_at = min(size, self._threshold), None
-
     def open(self) -> None:
         """End: something else bounds the requests."""
-        if self._threshold == math.inf:
+        if self._fell_at == -math.inf:
             self._size = math.inf
 
-    def wait_s(self, in_flight: int, now: float) -> float:
-        """Seconds until one more request may go, should no answer come before; 0.0 now."""
-        if in_flight < self._size:
-            return 0.0
-        if self._threshold < math.inf:
-            return math.inf
-        if self._grown_at is None:
-            self._grown_at = now
-        wait_s = self._grown_at + _PATIENCE_S - now
-        if wait_s <= 0:
-            self._size, self._grown_at = 2 * self._size, None
-        return max(0.0, wait_s)
+    def has_room(self, in_flight: int) -> bool:
+        """Whether one more request may go."""
+        return in_flight < self._size
 
     def take(self, permit: Permit) -> None:
         """A request is sent."""
@@ -68,15 +44,14 @@ class Window:
     def answered(self) -> None:
         """An answer came in time."""
         self._n_timeouts = max(0.0, self._n_timeouts - 1 / _TIMEOUTS)
-        self._size += _GROWTH if self._size < self._threshold else 1 / self._size
-        self._grown_at = None
+        self._size += _GROWTH if self._fell_at == -math.inf else 1 / self._size
 
     def timed_out(self, permit: Permit, now: float) -> None:
         """An answer did not come in time; those sent before the window fell are no news."""
         self._n_timeouts += permit.sent_at > self._fell_at
         if self._n_timeouts >= _TIMEOUTS:
             self._fell_at, self._n_timeouts = now, 0.0
-            self._size = self._threshold = max(1.0, min(self._size, self._in_flight) / 2)
+            self._size = max(1.0, min(self._size, self._in_flight) / 2)
 
 
 #: So many refusals among the latest requests are evidence of a limit; fewer are once there was a

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -10,7 +11,7 @@ import anyio
 
 from claimscore.pipeline.llm.ratelimit.bucket import Permit
 from claimscore.pipeline.llm.ratelimit.declared import DeclaredLimit
-from claimscore.pipeline.llm.ratelimit.learnt import AFTER_PAUSE, LearntRate, Window
+from claimscore.pipeline.llm.ratelimit.learnt import LearntRate, Window
 from claimscore.types import RateLimits
 
 #: Without a `retry-after` the first pause is so long; each further one is twice as long.
@@ -25,8 +26,7 @@ _LONG_S = 1.0
 class LimiterState:
     """The limits that hold requests back, for people; None without any.
 
-    `paused_until` is a time of the limiter's clock, 0.0 where there was no pause. `window` is how
-    many requests may be in flight since answers did not come in time.
+    `paused_until` is a time of the limiter's clock, 0.0 where there was no pause.
     """
 
     rpm: float | None
@@ -34,7 +34,6 @@ class LimiterState:
     source: Literal["option", "headers", "learnt", "none"]
     paused_until: float
     why: str
-    window: int | None = None
 
 
 class RateLimiter:
@@ -77,11 +76,12 @@ class RateLimiter:
         `tokens` are those that it takes likely, and those to be reserved for it. The answer is as
         far as is known: every outcome may change it.
         """
+        if not self._window.has_room(in_flight):
+            return math.inf
         now = self._clock()
         return max(
             0.0,
             self._paused_until - now,
-            self._window.wait_s(in_flight, now),
             self._learnt.wait_s(now),
             self._requests.wait_s(1, now),
             self._tokens.wait_s(tokens[1], now),
@@ -139,10 +139,6 @@ class RateLimiter:
             self._took(permit, 0)
         self._follow_headers(limits)
 
-    def resume_gently(self) -> None:
-        """Begin again with few requests in flight, after an outage."""
-        self._window.restart()
-
     def state(self) -> LimiterState:
         """The limits that hold requests back now."""
         rpm, tpm, per_s = self._requests.per_minute, self._tokens.per_minute, self._learnt.per_s
@@ -153,8 +149,7 @@ class RateLimiter:
             source = "headers"
         elif rpm is not None or tpm is not None:
             source = "option"
-        window = self._window.overloaded
-        return LimiterState(rpm, tpm, source, self._paused_until, self._why_paused, window)
+        return LimiterState(rpm, tpm, source, self._paused_until, self._why_paused)
 
     def _took(self, permit: Permit, tokens: int) -> None:
         more, permit.tokens = tokens - permit.tokens, tokens
@@ -171,8 +166,6 @@ class RateLimiter:
         self._paused_until = max(self._paused_until, until)
         for part in (self._requests, self._tokens, self._learnt):
             part.rest_until(self._paused_until)
-        if self._paused_until > now + _LONG_S:
-            self._window.restart(AFTER_PAUSE)
         if not was_paused:
             seconds = round(self._paused_until - now, 3)
             self._tell("paused", seconds=seconds, why=self._why_paused)

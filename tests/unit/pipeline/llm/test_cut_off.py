@@ -12,8 +12,8 @@ from claimscore.cache.base import MemoryCache
 from claimscore.errors import RejectedError
 from claimscore.pipeline.llm.question import Answer, token_steps
 from claimscore.types import Completion, Failure, Request
-from tests.support.engine_doubles import FakeProvider, completion, text
-from tests.unit.pipeline.llm.test_engine import ask, asked, make, values
+from tests.support.engine_doubles import FakeProvider, completion, make, text
+from tests.unit.pipeline.llm.test_engine import ask, asked, values
 
 pytestmark = pytest.mark.anyio
 

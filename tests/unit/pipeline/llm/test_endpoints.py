@@ -13,28 +13,13 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 
-from claimscore.cache.base import MemoryCache
 from claimscore.errors import ClaimscoreError, OutageError, RateLimitError, TransientError
-from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import SeveralServers
 from claimscore.pipeline.llm.question import Answer
 from claimscore.types import Completion, Message, Request
-from tests.support.engine_doubles import completion, text
-from tests.support.virtual_time import VIRTUAL_TIME, at_once
+from tests.support.engine_doubles import completion, make, text
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> Any:
-    return VIRTUAL_TIME
-
-
-@pytest.fixture(autouse=True)
-def the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same draws, and no thread: virtual time would not wait for it."""
-    random.seed(7)
-    monkeypatch.setattr(anyio.to_thread, "run_sync", at_once)
 
 
 class Down(NamedTuple):
@@ -100,9 +85,8 @@ class Run:
     def __init__(self, *servers: TimedServer, slots: int = 64, **options: Any) -> None:
         self.servers = servers
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.engine = Engine(
+        self.engine = make(
             SeveralServers(servers, "set") if len(servers) > 1 else servers[0],
-            MemoryCache(),
             max_concurrency=slots,
             on_event=lambda kind, **fields: self.events.append((kind, fields)),
             **options,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -13,7 +12,6 @@ import pytest
 from anyio import lowlevel
 
 from claimscore.cache.base import Cache, MemoryCache
-from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.errors import AskAgain, RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
@@ -21,28 +19,20 @@ from claimscore.pipeline.llm.endpoints import Bounds
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Collecting
 from claimscore.pipeline.llm.question import Answer
-from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.types import Completion, Failure, Message, Request
 from tests.support.engine_doubles import (
     FakeProvider,
     Gate,
-    VirtualClock,
     completion,
+    make,
     scripted,
     text,
 )
+from tests.unit.pipeline.llm.conftest import SlowDisk
 
 pytestmark = pytest.mark.anyio
 
 Outcomes = list[Answer[str] | Failure]
-
-
-def make(provider: FakeProvider, cache: Cache | None = None, **options: Any) -> Engine:
-    """An engine whose pauses and back-offs take no time."""
-    clock = VirtualClock()
-    limiter = functools.partial(RateLimiter, clock=clock)
-    store = MemoryCache() if cache is None else cache
-    return Engine(provider, store, limiter=limiter, sleep=clock.sleep, **options)
 
 
 def ask(engine: Engine, *texts: str, **options: Any) -> list[Request]:
@@ -253,12 +243,11 @@ async def test_a_task_may_have_a_provider_of_its_own() -> None:
     gate, other_gate = Gate(4), Gate(2)
     provider, other = FakeProvider(gate), FakeProvider(other_gate)
     spending = Budget(max_requests=9)
-    bounds = {"verify": Bounds(max_concurrency=2)}
     async with (
         make(
             provider,
             tasks={"verify": other},
-            task_bounds=bounds,
+            bounds={"verify": Bounds(max_concurrency=2)},
             max_concurrency=4,
             spending=spending,
         ) as engine,
@@ -333,44 +322,17 @@ async def test_no_answer_in_time_is_transient_and_counts_as_two_attempts() -> No
 
 
 async def test_a_sleeping_retry_holds_no_slot() -> None:
-    napping, wake = anyio.Event(), anyio.Event()
-
-    async def sleep(seconds: float) -> None:
-        napping.set()
-        await wake.wait()
-
     provider = FakeProvider(scripted(TransientError("x"), completion("b"), completion("a")))
-    async with (
-        Engine(provider, MemoryCache(), max_concurrency=1, sleep=sleep) as engine,
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(engine.answer_all, ask(engine, "a"), text)
-        await napping.wait()
-        assert values(await engine.answer_all(ask(engine, "b"), text)) == ["b"]
-        wake.set()
-    assert engine.stats.answered == 2
+    outcomes, _ = await asked(provider, "a", "b", max_concurrency=1)
+    assert values(outcomes) == ["a", "b"]
 
 
 # -- commits
 
 
-class SlowCache(MemoryCache):
-    """Writes wait until allowed, as on a slow disk; counts its transactions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.allowed = threading.Event()
-        self.sizes: list[int] = []
-
-    def put_many(self, entries: Mapping[str, Entry]) -> None:
-        assert self.allowed.wait(5)
-        self.sizes.append(len(entries))
-        super().put_many(entries)
-
-
-async def test_an_answer_is_in_the_cache_before_it_is_used() -> None:
+async def test_an_answer_is_in_the_cache_before_it_is_used(slow_disk: SlowDisk) -> None:
     """While its commit is on the way, a request is in flight and holds its slot."""
-    cache, provider, done = SlowCache(), FakeProvider(), []
+    cache, provider, done = MemoryCache(), FakeProvider(), []
     async with (
         make(provider, cache, max_concurrency=2) as engine,
         anyio.create_task_group() as tasks,
@@ -383,19 +345,18 @@ async def test_an_answer_is_in_the_cache_before_it_is_used() -> None:
         tasks.start_soon(run)
         await settle()
         assert (len(provider.asked), engine.stats.in_flight, done) == (2, 2, [])
-        cache.allowed.set()
+        slow_disk.allowed.set()
     assert len(done) == 4
     assert engine.stats.in_flight == 0
 
 
-async def test_commits_are_grouped() -> None:
-    cache = SlowCache()
-    async with make(FakeProvider(), cache) as engine, anyio.create_task_group() as tasks:
+async def test_commits_are_grouped(slow_disk: SlowDisk) -> None:
+    async with make(FakeProvider()) as engine, anyio.create_task_group() as tasks:
         tasks.start_soon(engine.answer_all, ask(engine, *map(str, range(40))), text)
         await settle()
-        cache.allowed.set()
-    assert sum(cache.sizes) == 40
-    assert len(cache.sizes) < 10
+        slow_disk.allowed.set()
+    assert sum(slow_disk.sizes) == 40
+    assert len(slow_disk.sizes) < 10
 
 
 async def test_a_bug_in_the_parser_does_not_lose_the_answer() -> None:

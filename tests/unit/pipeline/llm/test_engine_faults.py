@@ -24,23 +24,16 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm import circuit_breaker, stopping
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.types import Completion, Request
-from tests.support.engine_doubles import FakeProvider, Gate, completion, text
-from tests.unit.pipeline.llm.test_engine import SlowCache, ask, asked, make, settle, values
+from tests.support.engine_doubles import FakeProvider, Gate, completion, make, text
+from tests.unit.pipeline.llm.conftest import SlowDisk
+from tests.unit.pipeline.llm.test_engine import ask, asked, settle, values
 
 pytestmark = pytest.mark.anyio
 
 AnswerFunction = Callable[[Request], Awaitable[Completion]]
-
-
-@pytest.fixture(autouse=True)
-def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outages of milliseconds instead of minutes."""
-    monkeypatch.setattr(circuit_breaker, "FIRST_PROBE_S", 0.001)
-    monkeypatch.setattr(circuit_breaker, "PROBE_GROWTH", 1.0)
 
 
 def failing(fault: Callable[[int, str], Exception | None]) -> AnswerFunction:
@@ -235,8 +228,10 @@ async def test_a_cancelled_call_sends_nothing_more_and_keeps_what_it_sent() -> N
 
 
 @pytest.mark.parametrize("what", ["call", "engine"])
-async def test_an_answer_that_arrived_is_kept_despite_cancellation(what: str) -> None:
-    cache = SlowCache()
+async def test_an_answer_that_arrived_is_kept_despite_cancellation(
+    what: str, slow_disk: SlowDisk
+) -> None:
+    cache = MemoryCache()
     engine = make(FakeProvider(), cache)
     async with anyio.create_task_group() as outer:
 
@@ -246,7 +241,7 @@ async def test_an_answer_that_arrived_is_kept_despite_cancellation(what: str) ->
                 await settle()
                 assert engine.stats.in_flight == 1
                 (inner if what == "call" else outer).cancel_scope.cancel()
-                cache.allowed.set()
+                slow_disk.allowed.set()
 
         outer.start_soon(run)
     assert len(cache.entries) == 1
@@ -294,9 +289,7 @@ async def test_stop_wakes_those_who_sleep_and_wait() -> None:
     errors: list[str] = []
     with anyio.fail_after(60):
         async with (
-            Engine(
-                provider, MemoryCache(), max_concurrency=2, sleep=lambda _: anyio.sleep(3600)
-            ) as engine,
+            make(provider, max_concurrency=2) as engine,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(stopped, engine, "abcdef", errors)
@@ -306,11 +299,7 @@ async def test_stop_wakes_those_who_sleep_and_wait() -> None:
 
 
 @pytest.mark.parametrize("fatal", [AuthenticationError, UnknownModelError, ConfigError, QuotaError])
-async def test_a_fatal_error_wakes_all_calls(
-    fatal: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stopping, "GRACE_S", 0.01)
-    monkeypatch.setattr(stopping, "STOP_GRACE_S", 0.01)
+async def test_a_fatal_error_wakes_all_calls(fatal: type[Exception]) -> None:
     hanging, told = Gate(), anyio.Event()
     errors: list[Exception] = []
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -16,36 +15,18 @@ import anyio
 import httpx2
 import pytest
 
-from claimscore.cache.base import MemoryCache
 from claimscore.errors import BudgetError, OutageError
 from claimscore.pipeline.llm.budget.cap import Budget
-from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 from claimscore.pipeline.llm.question import Answer
 from claimscore.types import Completion, Failure, Message, OutputSchema
-from tests.support.virtual_time import VIRTUAL_TIME
+from tests.support.engine_doubles import make
 
 pytestmark = pytest.mark.anyio
 
 Body = dict[str, Any]
 KEY = "sk-0123456789"
 SCHEMA = OutputSchema("answer", {"type": "object"})
-
-
-@pytest.fixture
-def anyio_backend() -> Any:
-    return VIRTUAL_TIME
-
-
-@pytest.fixture(autouse=True)
-def the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same draws, and no thread: virtual time would not wait for it."""
-
-    async def at_once(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
-        return function(*args)
-
-    random.seed(7)
-    monkeypatch.setattr(anyio.to_thread, "run_sync", at_once)
 
 
 class Server:
@@ -85,7 +66,7 @@ async def ask(
     provider = OpenAIProvider(
         "m", transport=httpx2.MockTransport(server.handle), key="sk-0123456789"
     )
-    async with Engine(provider, MemoryCache(), **options) as engine:
+    async with make(provider, **options) as engine:
         requests = [
             engine.request([Message("user", f"row {i}")], max_tokens=max_tokens, output=SCHEMA)
             for i in range(n)

@@ -14,7 +14,6 @@ import anyio
 import httpx2
 import pytest
 
-from claimscore.cache.base import MemoryCache
 from claimscore.config import LLMConfig
 from claimscore.errors import (
     AskAgain,
@@ -27,7 +26,6 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import (
     PROVIDERS,
     Collecting,
@@ -40,6 +38,7 @@ from claimscore.prompts import load_prompt
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 from tests.fake_server import FakeServer, text_answer
 from tests.fake_server.chat import Body
+from tests.support.engine_doubles import make
 
 pytestmark = pytest.mark.anyio
 
@@ -213,12 +212,9 @@ async def test_a_refusal_is_the_error_that_decides(
 async def test_faults_lose_nothing(family: str) -> None:
     script = {2: "500", 4: "429:0.01", 6: "reset", 8: "malformed", 10: "truncated"}
 
-    async def no_sleep(seconds: float) -> None:
-        pass
-
     with FakeServer(answer=text_answer("fine"), script=script) as server:
         provider = made(family, server.base_url)
-        async with Engine(provider, MemoryCache(), max_concurrency=4, sleep=no_sleep) as engine:
+        async with make(provider, max_concurrency=4) as engine:
             requests = [engine.request([Message("user", str(i))]) for i in range(30)]
             outcomes = await engine.answer_all(requests, lambda answer: answer.text)
             again = await engine.answer_all(requests, lambda answer: answer.text)
