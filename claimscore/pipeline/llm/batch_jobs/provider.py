@@ -116,9 +116,8 @@ class BatchProvider:
         self._journal = JobJournal(folder)
         self._cache = cache
         for record in self._journal.read():
-            if len(cache.get_many(record.keys)) == len(
-                record.keys
-            ):  # killed after the last was kept
+            n_kept = len(cache.get_many(record.keys))
+            if n_kept == len(record.keys):  # killed after the last was kept
                 self._journal.remove(record)
             else:
                 self._in_jobs.update(record.keys)
