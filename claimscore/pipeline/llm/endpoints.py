@@ -79,7 +79,6 @@ class Bounds:
     rpm: float | None = None
     tpm: float | None = None
     max_concurrency: int = 64
-    timeout_s: float | None = 120.0
     max_attempts: int = 8
 
 
@@ -154,9 +153,6 @@ class Endpoint:
         self.breaker = breaker
         self.address = "".join(base_urls(provider)[:1]) or provider.namespace
         self.begun = self.ended = self.unreached = self.answered = self.n_held = 0
-        #: None where the provider itself waits no longer for an answer.
-        is_patient = getattr(provider, "timeout_s", math.inf) > (bounds.timeout_s or 0)
-        self._timeout_s = bounds.timeout_s if is_patient else None
         self._n_slots = bounds.max_concurrency
         self._batches = provider if isinstance(provider, Collecting) else None
         self._estimate = TokenEstimate()
@@ -227,10 +223,7 @@ class Endpoint:
             attempts.sent += 1
             self.begun += 1
             try:
-                with anyio.move_on_after(self._timeout_s) as time_limit:
-                    completion = await self.provider.complete(request)
-                if time_limit.cancelled_caught:
-                    raise TransientError(f"no answer within {self._timeout_s:g} s", "timeout")
+                completion = await self.provider.complete(request)
             except BaseException as exc:
                 self._end_failed(exc, attempts.key, permit, reservation)
                 dispatcher.refused(exc)
@@ -331,7 +324,7 @@ class Dispatcher:
         on_event: OnEvent,
     ) -> None:
         if isinstance(provider, Collecting):
-            bounds = Bounds(max_concurrency=provider.batch_size, timeout_s=None, max_attempts=1)
+            bounds = Bounds(max_concurrency=provider.batch_size, max_attempts=1)
         servers, group = servers_of(provider), list[CircuitBreaker]()
         self.provider = provider
         self.collects = isinstance(provider, Collecting)

@@ -112,4 +112,4 @@ async def open_engine(
 
 def _bounds(llm: LLMConfig) -> Bounds:
     """What a user bounds of each server of a model."""
-    return Bounds(llm.rpm, llm.tpm, llm.max_concurrency, llm.timeout_s, llm.max_attempts)
+    return Bounds(llm.rpm, llm.tpm, llm.max_concurrency, llm.max_attempts)

@@ -37,7 +37,8 @@ _BATCH_PROVIDER = "claimscore.pipeline.llm.batch_jobs.provider:BatchProvider"
 class Provider(Protocol):
     """Answers one request at a time, many at once; raises only `claimscore.errors`.
 
-    It neither retries nor waits nor remembers answers: that is the engine's work.
+    It has a time limit of its own, and neither retries nor waits nor remembers answers: that is the
+    engine's work.
     """
 
     family: str
