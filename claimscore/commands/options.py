@@ -383,7 +383,7 @@ def _use_config(ctx: click.Context, _param: click.Parameter, value: Path | None)
             for key, setting in read_toml(value).items()
             for name, option in [_option_called(ctx, key, str(value))]
         }
-        ctx.default_map = {**settings, **(ctx.default_map or {})}
+        ctx.default_map = _over(ctx, settings, ctx.default_map or {})
 
 
 def _use_settings(ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> None:
@@ -398,7 +398,15 @@ def _use_settings(ctx: click.Context, _param: click.Parameter, values: tuple[str
             settings.setdefault(name, []).append(text)
         else:
             settings[name] = text
-    ctx.default_map = {**(ctx.default_map or {}), **settings}
+    ctx.default_map = _over(ctx, ctx.default_map or {}, settings)
+
+
+def _over(ctx: click.Context, below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that go before others; of options by task, task by task."""
+    options = (option for option in ctx.command.get_params(ctx) if option.name in above)
+    by_task = (str(option.name) for option in options if isinstance(option.callback, _ByTask))
+    joined = {name: [*below.get(name, ()), *above[name]] for name in by_task}
+    return {**below, **above, **joined}
 
 
 def _option_called(ctx: click.Context, key: str, where: str) -> tuple[str, click.Option]:

@@ -140,15 +140,22 @@ def test_what_cannot_be_is_refused(
     assert "of-mine" not in said.err
 
 
+@pytest.mark.parametrize(
+    ("options", "model"),
+    [(("--llm", "verify=openai:z"), "z"), (("--set", "llm=openai:w"), "y")],
+    ids=["option", "set"],
+)
 def test_what_is_typed_goes_before_a_file_task_by_task(
-    servers: tuple[FakeServer, FakeServer], tmp_path: Path, cli: Command
+    options: tuple[str, ...],
+    model: str,
+    servers: tuple[FakeServer, FakeServer],
+    tmp_path: Path,
+    cli: Command,
 ) -> None:
     (tmp_path / "c.toml").write_text('llm = ["openai:x", "verify=openai:y"]\nrpm = 60\n')
-    call = call_of(
-        tmp_path, servers[0], "--llm", "verify=openai:z", "--config", tmp_path / "c.toml"
-    )
+    call = call_of(tmp_path, servers[0], *options, "--config", tmp_path / "c.toml")
     models = cli("estimate", *call, "--json").json()["models"]
-    assert [model["llm"] for model in models] == ["openai:big", "openai:z"]
+    assert [model["llm"] for model in models] == ["openai:big", f"openai:{model}"]
     assert all(model["hours"] for model in models), "they are at one server"
 
 
