@@ -62,7 +62,7 @@ MUTATIONS = (
         file="claimscore/pipeline/llm/endpoints.py",
         old="return used >= self._dispatcher.max_attempts",
         new="return self.sent > 100",
-        tests=("tests/unit/pipeline/llm/test_engine_faults.py",),
+        tests=("tests/unit/pipeline/llm/test_endpoints.py",),
     ),
     # Another model is given the answers of this one.
     Mutation(

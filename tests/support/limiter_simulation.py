@@ -12,15 +12,14 @@ import bisect
 import collections
 import dataclasses
 import heapq
+import itertools
 import random
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from claimscore.pipeline.llm.ratelimit.bucket import Permit
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
 from claimscore.types import LimitState, RateLimits
-
-Headers = Literal["none", "at admission", "at answer"]
 
 
 class World:
@@ -81,11 +80,10 @@ class ServerBucket:
 
 
 class Reply(NamedTuple):
-    """What a server says to a request; `limits` are asked for when the answer leaves."""
+    """What a server says to a request."""
 
     ok: bool
     latency_s: float
-    limits: Callable[[float], RateLimits | None]
     retry_after_s: float | None = None
 
 
@@ -97,8 +95,8 @@ class SimulatedServer:
     tpm: float | None = None
     depth_s: float = 1.0
     latency_s: float = 0.05
-    headers: Headers = "none"
-    retry_after: Literal["none", "exact"] = "exact"
+    has_headers: bool = False
+    has_retry_after: bool = True
     isolated: float = 0.0
     isolated_retry_after_s: float | None = None
     seed: int = 0
@@ -121,12 +119,12 @@ class SimulatedServer:
             if bucket.level < min(need, bucket.depth)
         ]
         if missing:
-            return self._refuse(now, max(missing) if self.retry_after == "exact" else None)
+            return self._refuse(now, max(missing) if self.has_retry_after else None)
         for bucket, need in needs:
             bucket.level -= need
         self.admitted.append(now)
         latency_s = self.latency_s * self._random.uniform(0.9, 1.1)
-        return Reply(True, latency_s, self._limits(now))
+        return Reply(True, latency_s)
 
     def _needs(self, now: float, tokens: float) -> list[tuple[ServerBucket, float]]:
         buckets = ((self.requests, 1.0), (self.tokens, tokens))
@@ -137,18 +135,12 @@ class SimulatedServer:
 
     def _refuse(self, now: float, retry_after_s: float | None) -> Reply:
         self.refused.append(now)
-        return Reply(False, min(self.latency_s, 0.02), self._limits(now), retry_after_s)
+        return Reply(False, min(self.latency_s, 0.02), retry_after_s)
 
-    def _limits(self, now: float) -> Callable[[float], RateLimits | None]:
-        if self.headers == "none":
-            return lambda _: None
-        if self.headers == "at answer":
-            return self.state
-        state = self.state(now)
-        return lambda _: state
-
-    def state(self, now: float) -> RateLimits:
-        """What headers say."""
+    def limits(self, now: float) -> RateLimits | None:
+        """What headers say when an answer leaves."""
+        if not self.has_headers:
+            return None
         return RateLimits(
             self.requests.state(now) if self.requests else None,
             self.tokens.state(now) if self.tokens else None,
@@ -162,7 +154,6 @@ class SimulatedServer:
 @dataclasses.dataclass
 class _Row:
     tokens: int
-    expect: Callable[[], int]
     n_refused: int = 0
 
 
@@ -183,7 +174,6 @@ class Client:
         concurrency: int = 128,
         n_workers: int | None = None,
         tokens: Callable[[random.Random], int] = lambda _: 0,
-        expect: Callable[[Client, int], int] = lambda _, tokens: tokens,
         seed: int = 1,
     ) -> None:
         self.world = world
@@ -195,7 +185,6 @@ class Client:
         self.random = random.Random(seed)
         self._left = n_requests
         self._tokens = tokens
-        self._expect = expect
         self._n_slots = concurrency
         self._n_in_flight = 0
         self._n_workers = 2 * concurrency if n_workers is None else n_workers
@@ -212,9 +201,7 @@ class Client:
     def most_in_a_minute(self) -> float:
         """The tokens of the fullest minute; requests where tokens are 0."""
         times = [t for t, _ in self.sent]
-        sums = [0.0]
-        for _, tokens in self.sent:
-            sums.append(sums[-1] + (tokens or 1))
+        sums = list(itertools.accumulate((tokens or 1 for _, tokens in self.sent), initial=0))
         ends = [bisect.bisect_left(times, t + 60) for t in times]
         return max(sums[end] - sums[begin] for begin, end in enumerate(ends))
 
@@ -224,7 +211,7 @@ class Client:
             self._n_slots -= 1
             self._line.append(self._again.popleft() if self._again else self._new_row())
         while self._line:
-            tokens = (self._line[0].expect(),) * 2
+            tokens = (self._line[0].tokens,) * 2
             permit = self.limiter.try_reserve(tokens, self._n_in_flight)
             if permit is None:
                 self._wake(self.world.now + self.limiter.wait_s(tokens, self._n_in_flight))
@@ -239,16 +226,14 @@ class Client:
     def _new_row(self) -> _Row:
         self._left -= 1
         self._n_workers -= 1
-        tokens = self._tokens(self.random)
-        return _Row(tokens, lambda: self._expect(self, tokens))
+        return _Row(self._tokens(self.random))
 
     def _send(self, row: _Row, permit: Permit) -> None:
         now = self.world.now
         self._n_in_flight += 1
         self.sent.append((now, row.tokens))
-        self.world.at(
-            now + 0.005 * self.random.uniform(0.5, 1.5), lambda: self._arrive(row, permit)
-        )
+        way_s = 0.005 * self.random.uniform(0.5, 1.5)
+        self.world.at(now + way_s, lambda: self._arrive(row, permit))
 
     def _arrive(self, row: _Row, permit: Permit) -> None:
         reply = self.server.arrive(self.world.now, row.tokens)
@@ -256,7 +241,7 @@ class Client:
 
     def _land(self, row: _Row, permit: Permit, reply: Reply) -> None:
         now = self.world.now
-        limits = reply.limits(now)
+        limits = self.server.limits(now)
         self._n_slots += 1
         self._n_in_flight -= 1
         if reply.ok:

@@ -195,8 +195,8 @@ async def test_what_a_row_met_at_a_server_that_died_does_not_count() -> None:
     assert 2 in run.asked_again().values()
 
 
-@pytest.mark.parametrize("lasts_s", [5.0, 20.0, 120.0, 1200.0])
-@pytest.mark.parametrize("kind", ["connect", "status", "dropped"])
+@pytest.mark.parametrize("lasts_s", [5.0, 120.0, 1200.0])
+@pytest.mark.parametrize("kind", ["connect", "status", "dropped", "body"])
 async def test_an_outage_costs_few_probes_and_is_noticed_to_be_over_soon(
     kind: Any, lasts_s: float
 ) -> None:
@@ -228,13 +228,6 @@ async def test_what_one_asks_for_ends_no_run_while_another_answers() -> None:
     run = Run(TimedServer("down", 0.1, fault=asks_for_much), *at(0.1), slots=4, max_outage_s=3)
     assert await run.ask(400) == {"answered": 400}
     assert run.servers[1].answered[-1] > 3
-
-
-async def test_when_all_come_back_in_time_the_run_goes_on() -> None:
-    run = Run(*at(0.5, 0.5, down=[Down(5, 65)]), slots=4, max_outage_s=100)
-    assert await run.ask(300) == {"answered": 300}
-    n_probes = sum(6 < moment < 65 for server in run.servers for moment, _ in server.asked)
-    assert n_probes < 60
 
 
 # -- what fails
@@ -273,13 +266,6 @@ async def test_a_limit_of_one_is_not_waited_for_where_another_is_free() -> None:
     run = Run(TimedServer("busy", 0.1, fault=busy), *at(0.1), slots=5)
     assert await run.ask(100) == {"answered": 100}
     assert run.servers[1].answered[-1] < 3
-
-
-async def test_a_server_that_refuses_everything_for_too_long_ends_patience() -> None:
-    run = Run(TimedServer("busy", 0.1, fault=busy), max_outage_s=300)
-    with pytest.raises(OutageError, match="slow down"):
-        await run.ask(100)
-    assert 240 <= run.servers[0].asked[-1][0] <= 300
 
 
 async def test_a_server_that_answers_too_late_is_asked_less_at_once() -> None:

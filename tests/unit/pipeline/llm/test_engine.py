@@ -230,11 +230,17 @@ async def test_how_a_server_wants_to_be_asked_is_asked_at_once_and_counts_as_sen
     """It is no failed attempt, and no server goes down of it."""
     provider = FakeProvider(scripted(*[AskAgain("no such parameter")] * 9, completion("good")))
     events: list[str] = []
+    spending = Budget(max_requests=10)
     outcomes, engine = await asked(
-        provider, "a", max_attempts=1, on_event=lambda kind, **fields: events.append(kind)
+        provider,
+        "a",
+        max_attempts=1,
+        spending=spending,
+        on_event=lambda kind, **fields: events.append(kind),
     )
     assert values(outcomes) == ["good"]
     assert (engine.stats.sent, engine.stats.answered, engine.stats.retries) == (10, 1, {})
+    assert spending.ledger.now.requests == 10
     assert events == []
 
 

@@ -14,7 +14,6 @@ from claimscore.cache.entry import Entry
 from claimscore.config import FailureLimit
 from claimscore.errors import (
     AuthenticationError,
-    BudgetError,
     ConfigError,
     ParseError,
     QuotaError,
@@ -60,36 +59,6 @@ def down_between(first: int, last: float, error: Exception) -> AnswerFunction:
 
 def numbers(n: int) -> list[str]:
     return [str(i) for i in range(n)]
-
-
-# -- outages and poison
-
-
-@pytest.mark.parametrize("kind", ["connect", "dropped", "status", "body"])
-async def test_an_outage_loses_no_row(kind: Any) -> None:
-    """However long it lasts, here far longer than `max_attempts` of any row. Beyond those in
-    flight only the probes are sent in vain."""
-    provider = FakeProvider(down_between(40, 40 + 8 + 60, TransientError("down", kind)))
-    events: list[str] = []
-    outcomes, _ = await asked(
-        provider,
-        *numbers(100),
-        max_concurrency=8,
-        max_attempts=3,
-        on_event=lambda kind, **fields: events.append(kind),
-    )
-    assert values(outcomes) == numbers(100)
-    assert len(provider.asked) == 100 + 8 + 61
-    assert events == ["first retry", "server down", "server back"]
-
-
-async def test_a_poisonous_request_is_one_failure_and_no_outage() -> None:
-    boom = TransientError("HTTP 500: boom")
-    provider = FakeProvider(failing(lambda _, words: boom if "poison" in words else None))
-    texts = [f"poison {i}" if i % 25 == 0 else str(i) for i in range(100)]
-    outcomes, _ = await asked(provider, *texts, max_concurrency=8, max_attempts=5)
-    assert values(outcomes) == ["transient!" if "poison" in name else name for name in texts]
-    assert len(provider.asked) == 96 + 4 * 5
 
 
 # -- limits of failures and requests
@@ -189,16 +158,6 @@ async def test_refused_connections_are_no_requests() -> None:
     outcomes, engine = await asked(provider, *numbers(20), max_concurrency=4, spending=spending)
     assert values(outcomes) == numbers(20)
     assert (len(provider.asked), engine.stats.sent, spending.ledger.now.requests) == (50, 20, 20)
-
-
-async def test_a_budget_of_requests_is_kept_to_the_last_one() -> None:
-    """Attempts that fail count too; what was answered is kept."""
-    provider = FakeProvider(down_between(5, 7, TransientError("HTTP 500")))
-    cache, spending = MemoryCache(), Budget(max_requests=20)
-    with pytest.raises(BudgetError):
-        await asked(provider, *numbers(100), cache=cache, max_concurrency=4, spending=spending)
-    assert len(provider.asked) == 20
-    assert len(cache.entries) == 17
 
 
 # -- cancelled

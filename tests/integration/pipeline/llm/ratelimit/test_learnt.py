@@ -31,7 +31,7 @@ def test_a_limit_is_found(
     rpm: int, depth_s: float, latency_s: float, concurrency: int, seconds: float, seed: int
 ):
     server = SimulatedServer(
-        rpm=rpm, depth_s=depth_s, latency_s=latency_s, retry_after="none", seed=seed
+        rpm=rpm, depth_s=depth_s, latency_s=latency_s, has_retry_after=False, seed=seed
     )
     client = simulate(server, until=seconds, concurrency=concurrency, seed=seed)
     assert server.rate(50, 60) >= 0.9 * rpm / 60
