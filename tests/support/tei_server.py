@@ -82,8 +82,6 @@ class Tei:
     def answer(self, path: str, body: Any) -> tuple[int, Any]:
         if path == "/info":
             return 200, self.info
-        if path == "/health":
-            return 200, b""
         if body is None:
             return 404, b"Not Found"
         with self._lock:
@@ -105,7 +103,7 @@ class Tei:
             return _error(422, f"batch size {len(inputs)} > maximum allowed batch size")
         for item in inputs:
             texts = [item] if isinstance(item, str) else item
-            refusal = self._refusal(texts, path, truncate=body.get("truncate", True))
+            refusal = self._refusal(texts, truncate=body.get("truncate", True))
             if refusal:
                 return refusal
         if path == "/predict":
@@ -114,18 +112,14 @@ class Tei:
             assert body["normalize"] is False
             return 200, [vector(self._read(text)) for text in inputs]
         if path == "/tokenize":
-            special = body["add_special_tokens"]
-            return 200, [self._tokens(text, special) for text in inputs]
+            assert body["add_special_tokens"]
+            return 200, [self._tokens(text) for text in inputs]
         if path == "/v1/embeddings":
             data = [{"index": i, "embedding": vector(text)} for i, text in enumerate(inputs)]
             return 200, {"object": "list", "model": body["model"], "data": data[::-1]}
         return 404, b"Not Found"
 
-    def _refusal(self, texts: Sequence[str], path: str, *, truncate: bool) -> Any:
-        if path == "/tokenize":
-            most = 250 * self.info["max_input_length"]
-            too_long = any(len(text) > most for text in texts)
-            return _error(422, "`inputs` must have fewer characters") if too_long else None
+    def _refusal(self, texts: Sequence[str], *, truncate: bool) -> Any:
         length = len(self.prompt.split()) + sum(len(t.split()) for t in texts) + 1 + len(texts)
         limit = self.info["max_input_length"]
         if not truncate and length > limit:
@@ -147,13 +141,12 @@ class Tei:
         """What fits into the model."""
         return " ".join(text.split()[: self.info["max_input_length"] - 2])
 
-    def _tokens(self, text: str, special: bool) -> list[dict[str, Any]]:
+    def _tokens(self, text: str) -> list[dict[str, Any]]:
         words = [*self.prompt.split(), *text.split()]
         named = [("[CLS]", True), *((w, False) for w in words), ("[SEP]", True)]
         return [
             {"id": len(word), "text": word, "special": is_special, "start": None, "stop": None}
             for word, is_special in named
-            if special or not is_special
         ]
 
 
