@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import logging
 import math
 import re
@@ -339,13 +338,7 @@ class Dispatcher:
         self._refusal, self._n_refused = "", 0
         self.endpoints: tuple[Endpoint, ...] = ()
         for server in servers:
-            address = {"server": base_urls(server)[0]} if len(servers) > 1 else {}
-            limiter = RateLimiter(
-                rpm=bounds.rpm,
-                tpm=bounds.tpm,
-                slow_start=not self.collects,
-                on_event=functools.partial(on_event, **address),
-            )
+            limiter = RateLimiter(rpm=bounds.rpm, tpm=bounds.tpm, slow_start=not self.collects)
             breaker = CircuitBreaker(max_outage_s, group=group)
             self.endpoints += (Endpoint(self, server, bounds, limiter, breaker),)
 

@@ -275,30 +275,23 @@ class _Call(Generic[T]):
     async def _take_stored(
         self,
     ) -> tuple[dict[str, Answer[T] | Failure], dict[str, Question[T]]]:
-        """Stored answers, in bulk, and the questions that must be asked.
-
-        A question is made only where the first stored answer is not one that can be used.
-        """
+        """Stored answers, in bulk, and the questions that must be asked."""
         outcomes: dict[str, Answer[T] | Failure] = {}
         missing: dict[str, Question[T]] = {}
         for start in range(0, len(self.keys), _BULK):
-            left: dict[str, Question[T] | None]
-            left = dict.fromkeys(self.keys[start : start + _BULK])
+            left = {key: self.question(key) for key in self.keys[start : start + _BULK]}
             while left:
-                stored = self.engine._cache.get_many([q.key if q else k for k, q in left.items()])
-                following: dict[str, Question[T] | None] = {}
+                stored = self.engine._cache.get_many([question.key for question in left.values()])
+                following: dict[str, Question[T]] = {}
                 for key, question in left.items():
-                    entry = stored.get(question.key if question else key)
+                    entry = stored.get(question.key)
                     if entry is None:
-                        missing[key] = question or self.question(key)
-                        continue
-                    verdict = validate(entry.completion, self.parse)
-                    if isinstance(verdict, Invalid):
-                        following[key] = question = question or self.question(key)
-                        question.go_on(verdict, is_new=False)
+                        missing[key] = question
+                    elif question.use_stored(entry.completion, self.parse):
+                        assert question.outcome is not None
+                        outcomes[key] = question.outcome
                     else:
-                        its_key = question.key if question else key
-                        outcomes[key] = Answer(its_key, entry.completion, verdict, cached=True)
+                        following[key] = question
                 left = following
             await lowlevel.checkpoint()
         self.engine._stats.hits += len(outcomes)

@@ -71,7 +71,7 @@ async def open_engine(
     `asked` is a provider, or the providers of tasks. `models` are those that requests of a task
     name besides its provider's own, so that what they cost is known. `ledger` keeps what was spent
     over all calls, so that `max_cost` and `max_requests` hold for them together; it is the
-    caller's to close. `on_event` hears of rare events (pauses, outages, damage). Raises
+    caller's to close. `on_event` hears of rare events (outages, damage). Raises
     `ConfigError`, before anything is sent, where the settings cannot be kept.
     """
     providers = asked if isinstance(asked, Mapping) else {"": asked}

@@ -46,8 +46,6 @@ class RateLimiter:
     are watched throughout: isolated ones delay their own request alone, more of them lower the
     `LearntRate`. Where nearly nothing passes, or such a refusal asks for more than a second, all
     requests pause; a pause lasts as long as the server asks.
-
-    `on_event` hears of what happens seldom: "limits learnt" and "paused".
     """
 
     def __init__(
@@ -57,7 +55,6 @@ class RateLimiter:
         tpm: float | None = None,
         slow_start: bool = True,
         clock: Callable[[], float] = anyio.current_time,
-        on_event: Callable[..., None] = lambda _kind, **_fields: None,
     ) -> None:
         self._requests = DeclaredLimit(rpm, lambda _: 1)
         self._tokens = DeclaredLimit(tpm, lambda permit: permit.tokens)
@@ -65,7 +62,6 @@ class RateLimiter:
         self._window = Window(is_open=is_declared or not slow_start)
         self._learnt = LearntRate()
         self._clock = clock
-        self._tell = on_event
         self._paused_until = self._ask_again_at = 0.0
         self._why_paused = ""
         self._n_pauses = 0
@@ -156,7 +152,6 @@ class RateLimiter:
         self._tokens.took_more(more, permit)
 
     def _pause(self, now: float) -> None:
-        was_paused = self._paused_until > now
         if self._ask_again_at > now:
             until, self._why_paused = self._ask_again_at, "the server asks to come back later"
         else:
@@ -166,16 +161,10 @@ class RateLimiter:
         self._paused_until = max(self._paused_until, until)
         for part in (self._requests, self._tokens, self._learnt):
             part.rest_until(self._paused_until)
-        if not was_paused:
-            seconds = round(self._paused_until - now, 3)
-            self._tell("paused", seconds=seconds, why=self._why_paused)
 
     def _follow_headers(self, limits: RateLimits | None) -> None:
         if limits is None:
             return
-        pairs = (self._requests, limits.requests), (self._tokens, limits.tokens)
-        are_new = [state is not None and limit.hear(state) for limit, state in pairs]
-        if any(are_new):
-            self._window.open()
-            rpm, tpm = self._requests.per_minute, self._tokens.per_minute
-            self._tell("limits learnt", rpm=rpm, tpm=tpm)
+        for limit, state in ((self._requests, limits.requests), (self._tokens, limits.tokens)):
+            if state is not None and limit.hear(state):
+                self._window.open()
