@@ -36,7 +36,7 @@ _QUEUE_FULL = re.compile(
 )
 
 #: A file may take so many seconds, and a file of answers have so many bytes.
-_FILE_S, _FILE_BYTES = 3600.0, 2**30
+_FILE_S, _FILE_BYTES = 3600.0, 2**29
 
 
 class NoSuchJobError(ConfigError):

@@ -234,24 +234,35 @@ async def test_a_batch_that_the_server_does_not_know_is_explained(
 # -- lines that are no answers
 
 
+OF_OPENAI: list[tuple[Any, type[Exception], str | None]] = [
+    (error(400, code="content_filter"), RejectedError, "content_filter"),
+    (error(400, "bad role"), RejectedError, "rejected"),
+    (error(404, code="model_not_found"), UnknownModelError, None),
+    (error(401), AuthenticationError, None),
+    (error(429), RateLimitError, "rate_limit"),
+    (error(500), TransientError, "status"),
+    ((502, "<html>"), TransientError, "status"),
+    ((200, None), TransientError, "body"),
+    ("batch_expired", TransientError, "status"),
+    ({"choices": []}, TransientError, "body"),
+    (None, TransientError, "status"),
+]
+OF_ANTHROPIC: list[tuple[Any, type[Exception], str | None]] = [
+    (error(400, "max_tokens: 9 > 8"), RejectedError, "rejected"),
+    (error(401, "invalid x-api-key"), AuthenticationError, None),
+    (error(404, "model: m"), UnknownModelError, None),
+    (error(529, "Overloaded"), TransientError, "status"),
+    ("expired", TransientError, "status"),
+    ((200, None), TransientError, "body"),
+]
+
+
 @pytest.mark.parametrize(
-    ("outcome", "expected", "kind"),
-    [
-        (error(400, code="content_filter"), RejectedError, "content_filter"),
-        (error(400, "bad role"), RejectedError, "rejected"),
-        (error(404, code="model_not_found"), UnknownModelError, None),
-        (error(401), AuthenticationError, None),
-        (error(429), RateLimitError, "rate_limit"),
-        (error(500), TransientError, "status"),
-        ((502, "<html>"), TransientError, "status"),
-        ((200, None), TransientError, "body"),
-        ("batch_expired", TransientError, "status"),
-        ({"choices": []}, TransientError, "body"),
-        (None, TransientError, "status"),
-    ],
+    ("server", "outcome", "expected", "kind"),
+    [(FileServer, *line) for line in OF_OPENAI] + [(MessageServer, *line) for line in OF_ANTHROPIC],
+    indirect=["server"],
     ids=lambda value: str(value)[:50],
 )
-@OPENAI
 async def test_failed_lines_become_our_errors(
     outcome: Any, expected: type[Exception], kind: str | None, server: BatchServer, machine: Machine
 ):
@@ -262,30 +273,6 @@ async def test_failed_lines_become_our_errors(
     assert getattr(bad, "kind", None) == kind
     assert texts([good]) == ["re good"]
     n_tries = 3 if isinstance(bad, TransientError) else 1
-    assert server.sizes == [2, 1, 1][:n_tries]
-
-
-@ANTHROPIC
-@pytest.mark.parametrize(
-    ("outcome", "expected", "n_tries"),
-    [
-        (error(400, "max_tokens: 9 > 8"), RejectedError, 1),
-        (error(401, "invalid x-api-key"), AuthenticationError, 1),
-        (error(404, "model: m"), UnknownModelError, 1),
-        (error(529, "Overloaded"), TransientError, 3),
-        ("expired", TransientError, 3),
-        ((200, None), TransientError, 3),
-    ],
-    ids=lambda value: str(value)[:50],
-)
-async def test_errored_results_become_our_errors(
-    outcome: Any, expected: type[Exception], n_tries: int, server: BatchServer, machine: Machine
-):
-    server.line = lambda body, n: outcome if text_of(body) == "bad" else fine(body, n)
-    requests = [machine.question("bad"), machine.question("good")]
-    bad, good = await ask(machine.provider(), requests)
-    assert type(bad) is expected
-    assert texts([good]) == ["re good"]
     assert server.sizes == [2, 1, 1][:n_tries]
 
 
