@@ -100,7 +100,10 @@ def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
 
 def servers_text(servers: Sequence[Mapping[str, Any]]) -> str:
     """Each server's share of the answers, and for how long it is down: `gpu1:8000 57 %, ...`;
-    empty where there is nothing to tell."""
+    empty where there is nothing to tell. What answers on this machine has no address."""
+    servers = [server for server in servers if urlsplit(server["address"]).netloc]
+    if len(servers) < 2:
+        return ""
     answered = sum(server["answered"] for server in servers)
     hosts = [urlsplit(server["address"]).netloc for server in servers]
     distinct = len(set(hosts)) == len(hosts)

@@ -118,6 +118,10 @@ def summary_of(**changed: Any) -> dict[str, Any]:
     }
 
 
+def server(address: str) -> dict[str, Any]:
+    return {"address": address, "answered": 2, "down_s": 0.0}
+
+
 @pytest.mark.parametrize(
     ("changed", "said", "not_said"),
     [
@@ -145,6 +149,18 @@ def summary_of(**changed: Any) -> dict[str, Any]:
             id="spent in all calls, where it is more",
         ),
         pytest.param({"spent": {"requests": 5, "usd": 0.5}}, [], "in all calls", id="in this one"),
+        pytest.param(
+            {"last_call": {**CALL, "servers": [server("builtin"), server("http://gpu:8000/v1")]}},
+            [],
+            "servers",
+            id="one server beside builtin",
+        ),
+        pytest.param(
+            {"last_call": {**CALL, "servers": [server(f"http://gpu{i}/v1") for i in (1, 2)]}},
+            ["servers gpu1 50 %, gpu2 50 %"],
+            "nothing",
+            id="two servers",
+        ),
     ],
 )
 def test_the_result(changed: dict[str, Any], said: list[str], not_said: str, capsys: Any) -> None:

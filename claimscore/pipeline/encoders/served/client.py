@@ -113,8 +113,8 @@ class Session:
                 raise ValueError("the answer is no JSON; is this its address?")
             return read(answer)
         except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as exc:
-            is_said = isinstance(exc, ValueError)
-            why = exc if is_said else f"this is no answer of such a server ({exc})"
+            unlike = "this is no answer of such a server; is this its address?"
+            why = exc if isinstance(exc, ValueError) else unlike
             raise TransientError(f"{where}: {why}", "body") from None
 
     async def get(self, path: str) -> Reply:

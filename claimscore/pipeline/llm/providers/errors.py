@@ -50,6 +50,8 @@ _CONTEXT_LENGTH = re.compile(
     r"|inputs` tokens \+ `max_new_tokens|inputs` must have less than"
 )  # OpenAI, vLLM, SGLang, llama.cpp; vLLM, xAI; Anthropic, Bedrock; Google; TGI
 _CONTEXT_LENGTH_CODES = {"context_length_exceeded", "exceed_context_size_error"}
+#: LiteLLM looks a key that it does not know up in a database that it has not.
+_UNKNOWN_KEY = "no connected db."
 _CONTENT_FILTER = re.compile(
     r"content_filter|content_policy|content management policy|moderation|\bflagged\b"
     r"|responsibleaipolicy|data_?inspection_?failed|content exists risk|content filtering policy"
@@ -108,8 +110,9 @@ def translate_error(
     status, words, codes = refusal.status, refusal.words, refusal.codes
     refused = f"HTTP {status}: {refusal.message}"
     where = f"{base_url}: {refused}"
-    if status == 401:  # the server's words are left out: some quote the key
-        return AuthenticationError(f"{base_url} refused the key (HTTP 401); check {key_variable}")
+    if status == 401 or _UNKNOWN_KEY in words:  # its words are left out: some quote the key
+        why = f"refused the key (HTTP {status}); check {key_variable}"
+        return AuthenticationError(f"{base_url} {why}")
     if status == 407:
         return password_wanted(base_url)
     if status == 402 or (status in (400, 403, 429) and _QUOTA.search(words)):
@@ -122,8 +125,10 @@ def translate_error(
         return RejectedError(where, "too_large")
     if status == 429 or (status == 413 and _TOO_LARGE.search(words)):
         return RateLimitError(where, refusal.retry_after_s, refusal.limits)
-    if codes & _CONTEXT_LENGTH_CODES:  # llama.cpp has said so with a 500
+    if codes & _CONTEXT_LENGTH_CODES or "is too large to process" in words:  # llama.cpp, with 500
         return RejectedError(where, "context_length")
+    if status in (404, 405, 410, 501):
+        return ConfigError(f"{where}; is this the address of the server?")
     if status in _AGAIN or status >= 500:
         return TransientError(
             where,
@@ -135,8 +140,6 @@ def translate_error(
     if 300 <= status < 400:
         target = refusal.location or "elsewhere"
         return ConfigError(f"{base_url} points to {target}; name that as its address")
-    if status in (404, 405, 410):
-        return ConfigError(f"{where}; is this the address of the server?")
     if _CONTEXT_LENGTH.search(words):
         return RejectedError(where, "context_length")
     kind = "content_filter" if _CONTENT_FILTER.search(words) else "rejected"

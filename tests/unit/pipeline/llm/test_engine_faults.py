@@ -112,7 +112,7 @@ async def test_requests_all_too_long_stop_the_run_as_a_wrong_setting(n_fitting: 
     assert len(provider.asked) == 10
 
 
-REFUSED = RejectedError("https://x/v1: HTTP 400: No connected db. (request 81f2a)")
+REFUSED = RejectedError("https://x/v1: HTTP 400: Not now (request 81f2a)")
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("a page", 403, b"<html>no"),
         ("anthropic", 403, anthropic("permission_error")),
         ("azure", 401, {"statusCode": 401, "message": "Access token is missing"}),
+        ("litellm", 400, openai("No connected db.", type="no_db_connection", code="400")),
     ],
     QuotaError: [
         ("openrouter", 402, openai("Insufficient credits")),
@@ -96,6 +97,7 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("wrong path", 404, {"detail": "Not Found"}),
         ("wrong method", 405, b""),
         ("gone", 410, b"gone"),
+        ("llama.cpp", 501, openai("This server does not support embeddings.", code=501)),
     ],
     RateLimitError: [
         ("openai", 429, openai(f"Rate limit reached for m {PER_MINUTE}Used 29500, Requested 1000")),
@@ -115,6 +117,7 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("openai", 500, openai("had an error")),
         ("nginx", 503, b"<!DOCTYPE html><html><head><title>503</title></head><body>nginx"),
         ("llama.cpp", 503, openai("Loading model", type="unavailable_error", code=503)),
+        ("litellm", 503, openai("Service Unavailable", type="no_db_connection")),
         ("anthropic", 529, anthropic("overloaded_error", "Overloaded")),
         ("anthropic", 500, anthropic("api_error")),
         ("no phrase", 599, b""),
@@ -125,6 +128,11 @@ MEANINGS: dict[type[ClaimscoreError] | str, list[tuple[str, int, object]]] = {
         ("vllm decoder", 400, openai("prompt (9) is longer than the maximum model length of 4")),
         ("llama.cpp", 400, openai("the request exceeds the available context size", n_ctx=256)),
         ("llama.cpp 500", 500, openai("it exceeds ..", type="exceed_context_size_error")),
+        (
+            "llama.cpp embeddings",
+            500,
+            openai("input (6001 tokens) is too large to process.", type="server_error"),
+        ),
         ("tgi", 422, {"error": "error: `inputs` tokens + `max_new_tokens` must be <= 4096"}),
         ("mistral", 400, openai("40000 tokens, too large for model with 32768 maximum context")),
         ("anthropic", 400, anthropic("invalid_request_error", "prompt is too long: 9 > 8")),
