@@ -41,7 +41,12 @@ ANSWERED: dict[str, Callable[[str], dict[str, Any]]] = {
 
 
 async def plain_answer(body: Body) -> Completion:
-    """The answer to a request as it came over the wire; of one about several texts, theirs."""
+    """The answer to a request as it came over the wire; of one about several texts, theirs.
+
+    Without a schema a prompt asks for a word.
+    """
+    if "response_format" not in body:
+        return Completion("Yes", body["model"], "stop", Usage())
     schema = body["response_format"]["json_schema"]
     answer = ANSWERED[schema["name"]]
     content = [m["content"] for m in body["messages"] if m["role"] == "user"][-1]
