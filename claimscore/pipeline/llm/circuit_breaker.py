@@ -9,7 +9,6 @@ answered is told apart from an outage.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import anyio
 
@@ -45,19 +44,10 @@ class CircuitBreaker:
     out of patience together, when none has answered for `max_outage_s`.
     """
 
-    def __init__(
-        self,
-        max_outage_s: float,
-        *,
-        clock: Callable[[], float] = anyio.current_time,
-        jitter: Callable[[], float] = random.random,
-        group: list[CircuitBreaker] | None = None,
-    ) -> None:
+    def __init__(self, max_outage_s: float, *, group: list[CircuitBreaker] | None = None) -> None:
         self.is_open = False
         self.last_error: TransientError | None = None
         self._max_outage_s = max_outage_s
-        self._clock = clock
-        self._jitter = jitter
         self._group = [] if group is None else group
         self._group.append(self)
         self._failing: set[str] = set()
@@ -69,12 +59,12 @@ class CircuitBreaker:
     @property
     def failing_s(self) -> float:
         """Seconds since the first failure that no answer has followed; 0.0 where all is well."""
-        return 0.0 if self._since is None else self._clock() - self._since
+        return 0.0 if self._since is None else anyio.current_time() - self._since
 
     @property
     def probe_in_s(self) -> float:
         """Seconds to the next probe: 0.0 where it is due."""
-        return max(0.0, max(self._next_probe, self._not_before) - self._clock())
+        return max(0.0, max(self._next_probe, self._not_before) - anyio.current_time())
 
     def check_patience(self) -> float:
         """The seconds of patience that are left.
@@ -120,15 +110,16 @@ class CircuitBreaker:
         """
         self._note(error)
         was_due = self.probe_in_s == 0  # what fails before was sent before the breaker opened
-        self._not_before = max(self._not_before, self._clock() + (error.retry_after_s or 0.0))
+        not_before = anyio.current_time() + (error.retry_after_s or 0.0)
+        self._not_before = max(self._not_before, not_before)
         if not others_answered:
             self._weigh(key, error)
         if not self.is_open and self._weight >= OPENS_AT:
             self.is_open, self._n_probes = True, 0
-            self._next_probe = self._clock() + self._probe_wait_s()
+            self._next_probe = anyio.current_time() + self._probe_wait_s()
         elif self.is_open and was_due:
             self._n_probes += 1
-            self._next_probe = self._clock() + self._probe_wait_s()
+            self._next_probe = anyio.current_time() + self._probe_wait_s()
         if all(breaker.is_open for breaker in self._group):
             self.check_patience()
         return not self.is_open and error.kind != "connect"
@@ -136,7 +127,7 @@ class CircuitBreaker:
     def _note(self, error: TransientError) -> None:
         self.last_error = error
         if self._since is None:
-            self._since = self._clock()
+            self._since = anyio.current_time()
 
     def _weigh(self, key: str, error: TransientError) -> None:
         if error.kind == "connect":
@@ -151,4 +142,4 @@ class CircuitBreaker:
         that was down for 20 seconds is noticed to be back within two and a half."""
         grown = FIRST_PROBE_S * PROBE_GROWTH ** min(self._n_probes, 50)
         longest = min(LONGEST_PROBE_S, max(1.0, self.failing_s / 10))
-        return min(grown, longest) * (0.8 + 0.4 * self._jitter())
+        return min(grown, longest) * random.uniform(0.8, 1.2)

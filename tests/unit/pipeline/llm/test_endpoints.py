@@ -5,6 +5,7 @@ In virtual time, so that shares are counts and not measurements.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ import pytest
 from claimscore.errors import ClaimscoreError, OutageError, RateLimitError, TransientError
 from claimscore.pipeline.llm.providers.base import SeveralServers
 from claimscore.pipeline.llm.question import Answer
-from claimscore.types import Completion, Message, Request
+from claimscore.types import Completion, Message, Request, Usage
 from tests.support.engine_doubles import completion, make, text
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +34,8 @@ class Down(NamedTuple):
 class TimedServer:
     """Answers after a latency, a quarter more or less.
 
-    A request that is in flight when it goes down fails at that moment.
+    A request that is in flight when it goes down fails at that moment. `tokens` are those of an
+    answer to a question.
     """
 
     family, model = "fake", "m"
@@ -45,6 +47,7 @@ class TimedServer:
         *,
         down: Sequence[Down] = (),
         fault: Callable[[Request], ClaimscoreError | None] = lambda request: None,
+        tokens: Callable[[str], int] = lambda question: 5,
     ) -> None:
         self.base_url = self.namespace = f"http://{name}/v1"
         self.latency_s = latency_s
@@ -53,6 +56,7 @@ class TimedServer:
         self.in_flight = self.most_in_flight = 0
         self._down = down
         self._fault = fault
+        self._tokens = tokens
         self._draw = random.Random(name)
 
     async def complete(self, request: Request) -> Completion:
@@ -73,7 +77,12 @@ class TimedServer:
         finally:
             self.in_flight -= 1
         self.answered.append(anyio.current_time())
-        return completion(request.messages[0].content)
+        question = request.messages[0].content
+        usage = Usage(1, self._tokens(question))
+        return dataclasses.replace(completion(question), usage=usage)
+
+    def n_asked(self, from_s: float, to_s: float) -> int:
+        return sum(from_s <= moment < to_s for moment, _ in self.asked)
 
     async def aclose(self) -> None:
         pass
