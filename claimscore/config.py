@@ -631,7 +631,9 @@ _HTTP_HEADERS = {"host", "connection", "content-length", "content-type", "transf
 
 def _check_header(name: str, variable: str) -> None:
     """`ConfigError`, which does not quote what may be a secret, for a header that cannot be."""
-    if not _HEADER_NAME.fullmatch(name) or name.lower() in _HTTP_HEADERS:
+    if not _HEADER_NAME.fullmatch(name):
+        raise ConfigError("--header: write NAME=VARIABLE; this header cannot be set")
+    if name.lower() in _HTTP_HEADERS:
         raise ConfigError(f"--header {name}: this header cannot be set")
     if not re.fullmatch(r"[A-Za-z_]\w*", variable):
         raise ConfigError(

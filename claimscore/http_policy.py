@@ -72,9 +72,11 @@ def open_line(base_url: str) -> httpx2.AsyncHTTPTransport:
     """
     import httpx2
 
+    proxy = proxy_before(base_url)
     try:
+        _ = urlsplit(proxy or "").port  # ValueError where it can be none
         return httpx2.AsyncHTTPTransport(
-            proxy=proxy_before(base_url),
+            proxy=proxy,
             limits=httpx2.Limits(max_connections=1, keepalive_expiry=IDLE_S),
             socket_options=socket_options(),
             verify=tls_context(),

@@ -164,7 +164,9 @@ def _pairs(
     for value in values:
         key, equals, text = value.partition("=")
         if not (key and equals and text):
-            raise click.BadParameter(f"{value!r} is not {_param.metavar}")
+            may_be_secret = str(_param.metavar).endswith("VARIABLE")
+            shown = "what is given" if may_be_secret else repr(value)
+            raise click.BadParameter(f"{shown} is not {_param.metavar}")
         if chosen.get(key, text) != text:
             raise click.BadParameter(f"{key} is given twice: {chosen[key]} and {text}")
         chosen[key] = text

@@ -147,6 +147,8 @@ def test_parameters_and_headers_reach_the_server(
         (("--header", "X-Key=sk-1234 5"), "write the name of an environment variable"),
         (("--header", "X-Key=abcdefgh1234"), "the environment variable named after = is not set"),
         (("--header", "Host=HOST"), "this header cannot be set"),
+        (("--header", "X-Key: sk-1234"), "is not NAME=VARIABLE"),
+        (("--header", "X-Key: sk-1234=="), "this header cannot be set"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ",
 )

@@ -344,15 +344,18 @@ class BatchProvider:
 
     async def _collect(self, record: JobRecord, view: ServerJob) -> None:
         """Take all results of a job; only then is it forgotten."""
-        errors = dict[str, ClaimscoreError]()
+        errors, has_lines = dict[str, ClaimscoreError](), False
         for path in view.files:
             content = await self._server.download(path)
+            has_lines |= bool(content.strip())
             outcomes = await to_thread.run_sync(self._read, content, record)
             for key, outcome in outcomes.items():
                 if isinstance(outcome, Completion):
                     self._settle(key, outcome)
                 else:
                     errors[key] = outcome
+        if view.files and not has_lines:
+            raise TransientError(f"{self.base_url}: the files of {view.id} are empty", "body")
         self._end(record, view, errors)
 
     def _read(self, content: bytes, record: JobRecord) -> dict[str, Outcome]:
@@ -388,7 +391,8 @@ class BatchProvider:
             if waiting is None or waiting.done.is_set():
                 continue
             error = errors.get(key, absent)
-            waiting.n_jobs += not isinstance(error, AskAgain | QueueFullError)
+            was_refused = isinstance(view.refusal, QueueFullError)
+            waiting.n_jobs += not (was_refused or isinstance(error, AskAgain))
             if isinstance(error, TransientError) and waiting.n_jobs < MAX_JOBS:
                 self._unsent[key] = waiting
             else:

@@ -55,10 +55,15 @@ class AnthropicBatches(BatchServer):
         """Those with as many requests that were made since then."""
         fitting: list[str] = []
         async for job in self.jobs(_PATH, "after_id", 1000):
-            made_at = datetime.fromisoformat(field(job, "created_at", "9999-12-31T00:00:00Z"))
-            if made_at.timestamp() < record.sent_at - _CLOCKS_S:
+            try:
+                made_at = datetime.fromisoformat(field(job, "created_at", "9999-12-31T00:00:00Z"))
+                seconds = made_at.timestamp()
+                n_requests = sum(field(job, "request_counts", JSON()).values())
+            except (ValueError, TypeError, OverflowError):
+                raise self.odd() from None
+            if seconds < record.sent_at - _CLOCKS_S:
                 break
-            if sum(field(job, "request_counts", JSON()).values()) == len(record.keys):
+            if n_requests == len(record.keys):
                 fitting.append(self._job(job).id)
         return fitting
 

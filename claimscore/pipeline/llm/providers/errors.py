@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
+from itertools import islice
 from typing import NamedTuple
 
 from claimscore.errors import (
@@ -63,6 +64,8 @@ _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _LONGEST_BODY = 200_000
 _LONGEST_MESSAGE = 500
 _DEEPEST = 6
+#: Only so much is searched by patterns, some of which take the square of what they search.
+_LONGEST_HEAD, _LONGEST_CODE, _MOST_CODES = 4000, 100, 20
 
 
 class Refusal(NamedTuple):
@@ -85,9 +88,8 @@ def read_refusal(
     the body is."""
     text = body[:_LONGEST_BODY].decode("utf-8", "replace")
     decoded = _decoded(text)
-    codes = frozenset(
-        code.lower() for code in _fields(decoded, ("code", "type", "error_type", "error_code"))
-    )
+    named = _fields(decoded, ("code", "type", "error_type", "error_code"))
+    codes = frozenset(code.lower()[:_LONGEST_CODE] for code in islice(named, _MOST_CODES))
     message = _message(decoded) or (text if isinstance(decoded, dict | list) else "")
     message = _shown(message, *secrets) or _phrase(status)
     param = _shown(" ".join(_fields(decoded, ("param",))), *secrets)
@@ -186,7 +188,7 @@ def _decoded(text: str) -> object:
         pass
     if not text.lstrip().startswith("<"):
         return text
-    title = _TITLE.search(text)
+    title = _TITLE.search(text[:_LONGEST_HEAD])
     return title[1] if title else ""
 
 

@@ -82,8 +82,9 @@ class OpenAIBatches(BatchServer):
             raise self.odd()
         refusal = None
         if status == "failed":
-            faults = field(field(batch, "errors", JSON()), "data", [{"message": "no reason given"}])
-            refusal = self.error(400, {}, json.dumps({"error": faults[0]}).encode(), record)
+            faults: list[JSON] = field(field(batch, "errors", JSON()), "data", [])
+            fault = faults[0] if faults else "no reason given"
+            refusal = self.error(400, {}, json.dumps({"error": fault}).encode(), record)
             if isinstance(refusal, RejectedError):
                 refusal = ConfigError(f"the batch was refused: {refusal}")
         files = (field(batch, f"{kind}_file_id", "") for kind in ("output", "error"))

@@ -443,6 +443,7 @@ async def test_a_proxy_with_a_password(monkeypatch: pytest.MonkeyPatch):
     [
         ("gopher://me:pass-word@p:1", "the proxy named in the environment"),
         ("http://me:pass-word@p:port", "the proxy named in the environment"),
+        ("http://me:pass-word@127.0.0.1:99999", "the proxy named in the environment"),
         ("http://me:pass-word@127.0.0.1:1", "cannot be reached: Connection refused"),
     ],
 )

@@ -19,7 +19,7 @@ from claimscore.errors import (
     UnknownModelError,
 )
 from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
-from claimscore.pipeline.llm.batch_jobs.server import NoSuchJobError
+from claimscore.pipeline.llm.batch_jobs.server import NoSuchJobError, QueueFullError
 from tests.fake_server import Body
 from tests.support.batch_server import (
     BatchServer,
@@ -59,6 +59,7 @@ def text_of(body: Body) -> str:
         pytest.param(httpx2.Response(200, json={}), id="an empty object"),
         pytest.param(httpx2.Response(200, json={"id": 7, "status": []}), id="odd fields"),
         pytest.param(httpx2.Response(200, content=b'{"custom_id": "x", "resp'), id="half a file"),
+        pytest.param(httpx2.Response(200), id="nothing"),
     ],
 )
 async def test_a_call_that_fails_is_repeated_and_nothing_is_paid_twice(
@@ -131,6 +132,17 @@ async def test_a_lost_batch_without_a_name_is_the_one_with_as_many_requests(
 
 
 @ANTHROPIC
+@pytest.mark.parametrize(
+    "odd", [{"created_at": "soon"}, {"request_counts": {"succeeded": "one"}}], ids=["time", "count"]
+)
+async def test_an_odd_list_is_fetched_again(odd: Body, server: BatchServer, machine: Machine):
+    server.faults["create"] = ["lost"]
+    server.faults["list batches"] = [httpx2.Response(200, json={"data": [odd]})]
+    assert texts(await ask(machine.provider(), [machine.question("a")])) == ["re a"]
+    assert server.sizes == [1]
+
+
+@ANTHROPIC
 async def test_another_batch_with_as_many_requests_is_no_loss(
     server: BatchServer, machine: Machine
 ):
@@ -184,6 +196,9 @@ def judged(code: str) -> list[Body]:
     return [{"code": code, "message": "line 3"}]
 
 
+NO_REASON = httpx2.Response(200, json={"id": "b", "status": "failed", "errors": {"data": []}})
+
+
 @pytest.mark.parametrize(
     ("call", "fault", "expected", "words"),
     [
@@ -195,8 +210,9 @@ def judged(code: str) -> list[Body]:
         ("batch", judged("model_not_found"), UnknownModelError, "line 3"),
         ("batch", judged("billing_hard_limit_reached"), QuotaError, "line 3"),
         ("batch", judged("invalid_json_line"), ConfigError, "line 3"),
+        ("look", NO_REASON, ConfigError, "no reason given"),
     ],
-    ids=["key", "quota", "no API", "refused", "redirect", "model", "billing", "line"],
+    ids=["key", "quota", "no API", "refused", "redirect", "model", "billing", "line", "no reason"],
 )
 @OPENAI
 async def test_a_refused_call_or_batch_stops_the_run(
@@ -240,6 +256,7 @@ OF_OPENAI: list[tuple[Any, type[Exception], str | None]] = [
     (error(404, code="model_not_found"), UnknownModelError, None),
     (error(401), AuthenticationError, None),
     (error(429), RateLimitError, "rate_limit"),
+    (error(429, "Enqueued token limit reached"), QueueFullError, "rate_limit"),
     (error(500), TransientError, "status"),
     ((502, "<html>"), TransientError, "status"),
     ((200, None), TransientError, "body"),

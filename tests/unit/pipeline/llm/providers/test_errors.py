@@ -223,6 +223,7 @@ def test_a_redirect_names_the_target():
         (b"bad role", "bad role"),
         (b"<html><title>bad\n role</title>", "bad role"),
         (b"<html>bad", "Bad Request"),
+        (b"<html>" + b" " * 9000 + b"<title>late</title>", "Bad Request"),
         (b"", "Bad Request"),
         ({"oops": 1}, '{"oops": 1}'),
         ([], "[]"),
@@ -236,6 +237,12 @@ def test_a_redirect_names_the_target():
 )
 def test_a_server_is_quoted_in_one_clean_line(body: object, message: str):
     assert str(read(400, body)) == f"https://x/v1: HTTP 400: {message}"
+
+
+def test_little_of_a_refusal_is_searched():
+    """Some patterns take the square of what they search: a page of 200 KB would stop all work."""
+    body = {"code": "limit 1 " * 9000, "error": [{"code": n} for n in range(5000)]}
+    assert len(read_refusal(413, {}, json.dumps(body).encode()).words) < 5000
 
 
 NAMES = ["error", "message", "detail", "msg", "loc", "code", "type", "metadata"]
