@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from claimscore.types import ANSWERS, TEXT_NUMBER, Completion, Usage
+from claimscore.types import ANSWERS, TEXT_NUMBER, Completion, TokenLogprob, Usage
 from tests.fake_server.chat import Body
 
 
@@ -46,7 +46,8 @@ async def plain_answer(body: Body) -> Completion:
     Without a schema a prompt asks for a word.
     """
     if "response_format" not in body:
-        return Completion("Yes", body["model"], "stop", Usage())
+        place = TokenLogprob("Yes", -0.1, (("Yes", -0.1),))
+        return Completion("Yes", body["model"], "stop", Usage(), logprobs=(place,))
     schema = body["response_format"]["json_schema"]
     answer = ANSWERED[schema["name"]]
     content = [m["content"] for m in body["messages"] if m["role"] == "user"][-1]

@@ -49,7 +49,7 @@ class EngineStats:
     The servers of one provider stand in for each other: `waiting_s` and `why` are those of the one
     that waits least, and of several providers those of the one that waits most. `is_down` says
     that all servers of one are down. `rpm` and `tpm` are the sums of the limits of all that are
-    up. `servers` has one entry each where several have an address.
+    up. `servers` has them where there are several addresses.
     """
 
     sent: int = 0
@@ -82,7 +82,8 @@ class EngineStats:
                 setattr(self, name, value)
         servers = [server for servers in providers for server in servers]
         with_address = [server for server in servers if server.address]
-        self.servers = with_address if len(with_address) > 1 else []
+        has_several = len({server.address for server in with_address}) > 1
+        self.servers = with_address if has_several else []
         self.sent = sum(server.sent for server in servers)
         self.answered = sum(server.answered for server in servers)
         self.in_flight = sum(server.in_flight for server in servers)

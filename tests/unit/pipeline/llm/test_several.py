@@ -64,12 +64,12 @@ def test_a_key_goes_to_none_of_them_where_one_is_not_safe(monkeypatch: pytest.Mo
     load_provider(config(A, "http://gpu/v1", allow_http_key=True))
 
 
-def test_what_answers_on_this_machine_is_no_server() -> None:
-    """A run whose claims `builtin` makes has one server, of its verdicts."""
+def test_servers_are_told_where_there_are_several() -> None:
+    """What answers on this machine is none, and two models of one server are one."""
     idle = (0, 0, 0, 0.0, 0.0, "", None, None, "none")
     local, one, two = (ServerStats(address, *idle) for address in ("", A, B))
     stats = EngineStats()
-    stats.see([[local], [one]], Spent())
+    stats.see([[local], [one], [one]], Spent())
     assert stats.servers == []
     stats.see([[local], [one, two]], Spent())
     assert stats.servers == [one, two]
