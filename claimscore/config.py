@@ -122,13 +122,16 @@ class LLMConfig:
         help="Server, in place of the vendor's. May be repeated.",
     )
     rpm: float | None = limit_option(
-        None, metavar="[TASK=]N", by_task=True, help="Most requests a minute to each server."
+        None,
+        metavar="[TASK=]N",
+        by_task=True,
+        help="Most requests a minute to a model at a server.",
     )
     tpm: float | None = limit_option(
-        None, metavar="[TASK=]N", by_task=True, help="Most tokens a minute to each server."
+        None, metavar="[TASK=]N", by_task=True, help="Most tokens a minute to a model at a server."
     )
     max_concurrency: int = limit_option(
-        64, metavar="[TASK=]N", by_task=True, help="Most in flight to each server."
+        64, metavar="[TASK=]N", by_task=True, help="Most in flight to a model at a server."
     )
     timeout_s: float = limit_option(120.0, kind="duration", help="Time to wait for an answer.")
     max_attempts: int = limit_option(8, hidden=True, help="Most attempts at one request.")
