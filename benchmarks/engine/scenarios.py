@@ -70,6 +70,14 @@ class Job:
         """To its end, whatever that is."""
         return run_process(self.command(server, *options), timeout_s, environment(self.folder))
 
+    def status(self) -> dict[str, Any]:
+        """What `claimscore status` says."""
+        command = [sys.executable, "-m", "claimscore", "status", str(self.out), "--json"]
+        its_environment = {**os.environ, **environment(self.folder)}
+        shown = subprocess.run(command, cwd=ROOT, env=its_environment, capture_output=True)
+        status: dict[str, Any] = json.loads(shown.stdout)
+        return status
+
     def start(self, server: Server) -> subprocess.Popen[bytes]:
         """Without waiting."""
         return subprocess.Popen(
@@ -196,8 +204,7 @@ def interrupt(scale: float) -> Outcome:
             process.send_signal(signal.SIGINT)
             code = process.wait(60)
             seconds = time.perf_counter() - began
-            state = Path(f"{job.out}.parts") / "state.json"
-            partial = state.exists() and not json.loads(state.read_text())["complete"]
+            partial = not job.status()["complete"]
             second = job.run(server)
             twice = server.stats()["paid_twice"]
     text = (
