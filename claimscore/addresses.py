@@ -23,7 +23,7 @@ def server_address(
         parts = urlsplit(url.strip())
     except ValueError:
         raise wrong from None
-    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or not parts.path.isprintable():
         raise wrong
     if parts.username or parts.password:
         raise ConfigError(f"{what} holds a user name or password; leave it out and set {key_name}")

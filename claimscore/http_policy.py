@@ -48,10 +48,19 @@ def proxy_before(url: str) -> str | None:
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """The one context of all clients; it takes a while to read the system's certificates."""
+    """The one context of all clients; it takes a while to read the system's certificates.
+
+    Raises `ConfigError` where a file that the environment names cannot be read.
+    """
     import httpx2
 
-    return httpx2.create_ssl_context()
+    try:
+        return httpx2.create_ssl_context()
+    except OSError as exc:  # those of TLS are among them
+        raise ConfigError(
+            f"certificates cannot be read: {reason_of(exc)}; look at what SSL_CERT_FILE, "
+            "SSL_CERT_DIR and SSLKEYLOGFILE name"
+        ) from None
 
 
 def socket_options() -> list[tuple[int, int, int]]:

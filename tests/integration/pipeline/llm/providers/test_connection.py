@@ -325,6 +325,21 @@ async def test_a_cancelled_request_closes_its_connection_and_no_other():
 # -- TLS
 
 
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [("SSL_CERT_FILE", "absent"), ("SSL_CERT_FILE", "text"), ("SSLKEYLOGFILE", "absent/log")],
+)
+async def test_certificates_that_cannot_be_read_stop_the_run(
+    variable: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Waiting would not help, and nothing was sent that may be billed."""
+    (tmp_path / "text").write_text("no certificate")
+    monkeypatch.setenv(variable, str(tmp_path / name))
+    http_policy.tls_context.cache_clear()
+    with pytest.raises(ConfigError, match=f"certificates cannot be read.*{variable}"):
+        await post(OpenAIProvider("m", base_url="https://127.0.0.1:1/v1", key=KEY))
+
+
 @pytest.mark.parametrize("name", ["IP:127.0.0.1", "DNS:example.org"], ids=["untrusted", "named"])
 @pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificate")
 async def test_an_untrusted_certificate_stops_the_run(

@@ -193,7 +193,10 @@ def test_one_server_has_one_spelling(url: str, expected: str):
 
 @pytest.mark.parametrize(
     "url",
-    ["example.org/v1", "ftp://x", "https://a:b@x/v1", "http://x:99999", "http://[::1", "http://ß"],
+    [
+        *("example.org/v1", "ftp://x", "https://a:b@x/v1", "http://x:99999", "http://[::1"),
+        *("http://ß", "https://x/v1\x01"),
+    ],
 )
 def test_a_bad_url_is_a_config_error(url: str):
     """Said before anything is sent, without quoting a password."""
