@@ -119,7 +119,7 @@ class LLMConfig:
         None,
         repeated=True,
         metavar="URL",
-        help="Server, in place of the vendor's. May be repeated.",
+        help="Server, not the vendor's. May be repeated.",
     )
     rpm: float | None = limit_option(
         None,

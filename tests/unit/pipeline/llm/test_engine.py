@@ -248,6 +248,7 @@ async def test_a_task_may_have_a_provider_of_its_own() -> None:
     """With bounds of its own, in one budget and one cache."""
     gate, other_gate = Gate(4), Gate(2)
     provider, other = FakeProvider(gate), FakeProvider(other_gate)
+    other.namespace = "there"
     spending = Budget(max_requests=9)
     async with (
         make(
