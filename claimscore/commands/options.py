@@ -70,11 +70,11 @@ class Names(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         names = value.split(",") if isinstance(value, str) else value
-        found = tuple(name.strip() for name in names if name.strip())
-        for name in found:
+        chosen = tuple(name.strip() for name in names if name.strip())
+        for name in chosen:
             if self.choices and name not in self.choices:
                 self.fail(f"{name!r} is none of {', '.join(self.choices)}", param, ctx)
-        return found
+        return chosen
 
 
 class Metrics(Names):
@@ -97,10 +97,10 @@ class Duration(click.ParamType[Any]):
     UNITS = types.MappingProxyType({"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800})
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", str(value).strip())
-        if found is None:
+        duration = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", str(value).strip())
+        if duration is None:
             self.fail(f"{value!r} is no duration; write 90, 90s, 30m, 12h, 30d or 2w", param, ctx)
-        return float(found[1]) * self.UNITS[found[2]]
+        return float(duration[1]) * self.UNITS[duration[2]]
 
 
 class FileOrAddress(click.Path):
@@ -127,8 +127,8 @@ class _RunFolder(click.Path):
     """A run directory: a folder on a disk, or an address as `s3://bucket/runs/a`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = path_or_address(value)
-        return found if isinstance(found, str) else super().convert(value, param, ctx)
+        place = path_or_address(value)
+        return place if isinstance(place, str) else super().convert(value, param, ctx)
 
 
 FOLDER = _LocalPath(path_type=Path, file_okay=False)
@@ -289,13 +289,13 @@ class SettingsSource(NamedTuple):
 
     def parameters(self) -> dict[str, click.Parameter]:
         """The options and arguments, by the names of the fields; each name once."""
-        found: dict[str, click.Parameter] = {}
+        parameters: dict[str, click.Parameter] = {}
         for field, hint, inner in self.fields():
             if inner is None:
-                found[field.name] = _parameter(field, hint, self.defaults)
+                parameters[field.name] = _parameter(field, hint, self.defaults)
             else:
-                found |= {k: v for k, v in inner.parameters().items() if k not in found}
-        return found
+                parameters |= {k: v for k, v in inner.parameters().items() if k not in parameters}
+        return parameters
 
     def build(self, values: Mapping[str, Any]) -> Any:
         """The settings, of the values of their parameters."""
@@ -605,8 +605,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         settings = {name: source.build(ctx.params) for name, source in self._sources.items()}
-        own = {name: value for name, value in ctx.params.items() if name not in self._fields}
-        ctx.params = own | settings
+        others = {name: value for name, value in ctx.params.items() if name not in self._fields}
+        ctx.params = others | settings
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

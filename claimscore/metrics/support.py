@@ -58,8 +58,8 @@ Matrix = NDArray[np.float64]
 
 def threshold_of(verifier: Any) -> float:
     """The probability of support from which on a claim is supported by this model."""
-    own = getattr(verifier, "threshold", None)
-    return THRESHOLD if own is None else float(own)
+    threshold = getattr(verifier, "threshold", None)
+    return THRESHOLD if threshold is None else float(threshold)
 
 
 def verdicts(support: ArrayLike, contradiction: ArrayLike, threshold: float) -> list[str]:
@@ -70,9 +70,9 @@ def verdicts(support: ArrayLike, contradiction: ArrayLike, threshold: float) -> 
     on; else contradicted from .5 on; else unmentioned.
     """
     against = np.nan_to_num(np.asarray(contradiction, dtype=np.float64)) >= THRESHOLD
-    said = np.asarray(support) >= threshold
-    found = np.where(said, SUPPORTED, np.where(against, CONTRADICTED, UNMENTIONED))
-    return [str(verdict) for verdict in found]
+    supported = np.asarray(support) >= threshold
+    names = np.where(supported, SUPPORTED, np.where(against, CONTRADICTED, UNMENTIONED))
+    return [str(verdict) for verdict in names]
 
 
 def shared_words(texts: Sequence[str], claims: Sequence[str]) -> Matrix:
@@ -84,8 +84,10 @@ def shared_words(texts: Sequence[str], claims: Sequence[str]) -> Matrix:
     words = [content_words(text) for text in texts]
     n_with = Counter(itertools.chain.from_iterable(words))
     rarity = {word: math.log1p(len(texts) / n) for word, n in n_with.items()}
-    own = [content_words(claim).keys() for claim in claims]
-    return np.array([[sum(map(rarity.__getitem__, w.keys() & o)) for o in own] for w in words])
+    of_claims = [content_words(claim).keys() for claim in claims]
+    return np.array(
+        [[sum(map(rarity.__getitem__, of.keys() & claim)) for claim in of_claims] for of in words]
+    )
 
 
 def _is_probability(text: str) -> bool:
@@ -189,28 +191,29 @@ def _judged(
     claims = tables["claims"].filter(side=way.claims).group_by("id", maintain_order=True)
     claims_of = dict(claims.agg("text").iter_rows())
     threshold = _threshold(options)
-    found: dict[str, Judged | str] = dict.fromkeys(claims_of, "no rows of support")
-    for (record,), own in rows.group_by("id"):
+    judged: dict[str, Judged | str] = dict.fromkeys(claims_of, "no rows of support")
+    for (record,), its_rows in rows.group_by("id"):
         mine = counted(claims_of.get(record, ()), options.repeats)
-        texts, n = own["source_index"].n_unique(), mine.n
-        distinct = own.select("source_index", "claim_position").n_unique()
-        complete = own.height == distinct == texts * n
-        probabilities = own["probability"].cast(pl.Float64).to_numpy()
+        texts, n = its_rows["source_index"].n_unique(), mine.n
+        distinct = its_rows.select("source_index", "claim_position").n_unique()
+        complete = its_rows.height == distinct == texts * n
+        probabilities = its_rows["probability"].cast(pl.Float64).to_numpy()
         if not complete:
-            found[record] = f"rows of support do not match the claims: {own.height} of {texts * n}"
+            n_rows = its_rows.height
+            judged[record] = f"rows of support do not match the claims: {n_rows} of {texts * n}"
         elif not np.isfinite(probabilities).all():
-            found[record] = "a probability of support is not a number"
+            judged[record] = "a probability of support is not a number"
         else:
             shape = texts, n
-            said = own["verdict"].to_numpy().astype(str)
+            names = its_rows["verdict"].to_numpy().astype(str)
             if threshold is not None:
-                said = np.array(verdicts(probabilities, own["contradiction"], threshold))
-            found[record] = Judged(
-                said.reshape(shape).T[mine.places],
+                names = np.array(verdicts(probabilities, its_rows["contradiction"], threshold))
+            judged[record] = Judged(
+                names.reshape(shape).T[mine.places],
                 probabilities.reshape(shape).T[mine.places],
                 mine,
             )
-    return found
+    return judged
 
 
 def _threshold(options: SupportOptions) -> float | None:
@@ -239,23 +242,25 @@ def _family(
                 record, mine = row["id"], dict[Direction, Judged]()
                 reason = failed.get(record) or blank_reason(row, requires.columns)
                 for way in directions:
-                    found = judged[way].get(record, f"no claims in {way.claims}")
-                    if isinstance(found, str):
-                        reason = reason or found
+                    of_way = judged[way].get(record, f"no claims in {way.claims}")
+                    if isinstance(of_way, str):
+                        reason = reason or of_way
                     else:
-                        mine[way] = found
+                        mine[way] = of_way
                 if reason:
                     return unscored(record, reason)
                 value, components = reduce(mine, options.score)
                 n_repeats = {
-                    f"n_repeats_{way.claims}": found.claims.n_repeats for way, found in mine.items()
+                    f"n_repeats_{way.claims}": one.claims.n_repeats for way, one in mine.items()
                 }
                 return scored(record, value, components | {"repeats": options.repeats} | n_repeats)
 
             return [score_row(row) for row in tables.records.iter_rows(named=True)]
 
-        own = options.threshold == "model"
-        facts = option_facts(options, "score", "read", *(() if own else ("threshold",)), "repeats")
+        is_models = options.threshold == "model"
+        facts = option_facts(
+            options, "score", "read", *(() if is_models else ("threshold",)), "repeats"
+        )
         return Metric(
             name=full_name,
             version="v1",
@@ -263,7 +268,7 @@ def _family(
             score=score,
             signature_keys=(
                 *("decompose", "units", "granularity", "verifier", "dtype"),
-                *(("threshold",) if own else ()),
+                *(("threshold",) if is_models else ()),
                 "claimscore",
             ),
             higher_is=higher_is,
@@ -297,19 +302,19 @@ def _f1(judged: Mapping[Direction, Judged], score: str) -> tuple[float, dict[str
 
 
 def _share(judged: Mapping[Direction, Judged], score: str) -> tuple[float, dict[str, object]]:
-    own = judged[PRECISION]
-    by_claim = own.values(score).mean(axis=1)
+    precision = judged[PRECISION]
+    by_claim = precision.values(score).mean(axis=1)
     return float(by_claim.mean()), {
-        "texts": own.verdicts.shape[1],
-        "by_claim": own.claims.by_claim([_rounded(share) for share in by_claim]),
+        "texts": precision.verdicts.shape[1],
+        "by_claim": precision.claims.by_claim([_rounded(share) for share in by_claim]),
     }
 
 
 def _coverage(judged: Mapping[Direction, Judged], score: str) -> tuple[float, dict[str, object]]:
-    own = judged[PRECISION]
-    by_text = own.values(score).max(axis=0)
+    precision = judged[PRECISION]
+    by_text = precision.values(score).max(axis=0)
     return float(by_text.mean()), {
-        "claims": len(own.verdicts),
+        "claims": len(precision.verdicts),
         "by_text": [_rounded(value) for value in by_text],
     }
 

@@ -17,7 +17,7 @@ from claimscore.pipeline.encoders import ROLES, Models, load_model
 from claimscore.pipeline.encoders.arithmetic import resolve_auto
 from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
-from claimscore.pipeline.llm.providers.base import Provider, asked_settings
+from claimscore.pipeline.llm.providers.base import Provider, provider_settings
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.plan import Plan, other_models
@@ -70,7 +70,9 @@ def result_settings(
     if plan.tasks:
         additive["texts"] = {"granularity": config.granularity, "units": config.units}
     if providers:
-        additive["llm"] = {task: asked_settings(provider) for task, provider in providers.items()}
+        additive["llm"] = {
+            task: provider_settings(provider) for task, provider in providers.items()
+        }
         additive["prompts"] = {
             task: {
                 "name": prompt.name,

@@ -147,11 +147,6 @@ class Engine:
             extra=extra_params(self.provider, extra),
         )
 
-    async def answer(self, request: Request, parse: Parse[T]) -> Answer[T] | Failure:
-        """The answer to one request; see `answer_all`."""
-        (outcome,) = await self.answer_all([request], parse)
-        return outcome
-
     async def answer_all(
         self,
         requests: Sequence[Request],

@@ -9,7 +9,7 @@ from typing import Any
 from claimscore.config import LLMConfig, RunConfig, take_texts
 from claimscore.errors import ConfigError
 from claimscore.option import argument, like, option
-from claimscore.pipeline.llm.providers.base import Provider, asked_settings
+from claimscore.pipeline.llm.providers.base import Provider, provider_settings
 from claimscore.prompts import Prompt, Spec, load_prompt_file
 from claimscore.types import JSON
 
@@ -77,5 +77,5 @@ def map_settings(
         "records": {"digest": digest, "count": count},
         "chunk_records": config.rows_of_a_chunk(count),
         "prompt": {"name": prompt.name, "digest": prompt.digest},
-        "llm": asked_settings(provider),
+        "llm": provider_settings(provider),
     }

@@ -135,7 +135,7 @@ def extra_params(provider: Provider, prompt: Mapping[str, Any]) -> dict[str, Any
     return {**prompt, **getattr(provider, "params", {})}
 
 
-def asked_settings(provider: Provider) -> JSON:
+def provider_settings(provider: Provider) -> JSON:
     """What determines the answers of a language model; the run's parameters, as the text of their
     JSON, only of one at a server."""
     settings = {"provider": provider.family, "namespace": provider.namespace}

@@ -298,7 +298,7 @@ async def test_a_call_that_stops_waiting_leaves_everything_free() -> None:
 
     async def one(number: int, give_up_s: float) -> None:
         with anyio.move_on_after(give_up_s):
-            await run.engine.answer(run.request(number), text)
+            await run.engine.answer_all([run.request(number)], text)
 
     async with run.engine, anyio.create_task_group() as background:
         async with anyio.create_task_group() as tasks:

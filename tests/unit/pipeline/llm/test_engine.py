@@ -67,7 +67,7 @@ async def test_equal_requests_of_several_calls_are_sent_once() -> None:
     async with make(provider) as engine, anyio.create_task_group() as tasks:
 
         async def run() -> None:
-            got.extend(values([await engine.answer(ask(engine, "a")[0], text)]))
+            got.extend(values(await engine.answer_all(ask(engine, "a"), text)))
 
         for _ in range(3):
             tasks.start_soon(run)
@@ -217,8 +217,8 @@ async def test_transient_errors_are_retried_then_a_failure() -> None:
     steps = [TransientError("one"), completion("good"), *[TransientError("two")] * 3]
     provider = FakeProvider(scripted(*steps))
     async with make(provider, max_attempts=3) as engine:
-        good = await engine.answer(ask(engine, "a")[0], text)
-        failure = await engine.answer(ask(engine, "b")[0], text)
+        (good,) = await engine.answer_all(ask(engine, "a"), text)
+        (failure,) = await engine.answer_all(ask(engine, "b"), text)
     assert isinstance(good, Answer)
     assert isinstance(failure, Failure)
     assert (failure.kind, failure.message, failure.attempts) == ("transient", "two", 3)
