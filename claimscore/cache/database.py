@@ -74,11 +74,11 @@ _SURROUNDINGS = {
 
 
 class NewRow(NamedTuple):
-    """An encoded answer to write; `bought_at` (seconds since 1970) is None for now."""
+    """An encoded answer, and when it was bought, in seconds since 1970."""
 
     key: str
     value: bytes
-    bought_at: float | None = None
+    bought_at: float
 
 
 class StoredRow(NamedTuple):

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -45,8 +46,10 @@ class DiskCache:
 
     A kill at any moment loses nothing that `put_many` returned for (SQLite's WAL); a power cut may
     lose the last commits, never earlier ones. A damaged entry counts as missing (`notices` and
-    `on_notice` tell of the first). Raises `ConfigError` at opening for a damaged database, which
-    is left as it is, and for a folder that cannot be written; `StoppedEarly` for damage in use.
+    `on_notice` tell of the first). `on_kept` gets the rows of each `put_many` after its commit, in
+    its thread; not those of an import. Raises `ConfigError` at opening for a damaged database,
+    which is left as it is, and for a folder that cannot be written; `StoppedEarly` for damage in
+    use.
     """
 
     def __init__(
@@ -54,11 +57,13 @@ class DiskCache:
         folder: Path,
         *,
         on_notice: Callable[[str], None] | None = None,
+        on_kept: Callable[[Sequence[NewRow]], None] | None = None,
         busy_timeout_s: float = _BUSY_TIMEOUT_S,
     ) -> None:
         self.folder = folder
         self.notices: list[str] = []
         self._on_notice = on_notice
+        self._on_kept = on_kept
         self._busy_timeout_s = busy_timeout_s
         self._has_told_damage = False
         self._path = folder.absolute() / DATABASE
@@ -89,7 +94,11 @@ class DiskCache:
 
     def put_many(self, entries: Mapping[str, Entry]) -> None:
         """Keep all of these or none; when it returns, a killed process loses none of them."""
-        self.put_rows([NewRow(key, encode_entry(key, entry)) for key, entry in entries.items()])
+        now = time.time()
+        rows = [NewRow(key, encode_entry(key, entry), now) for key, entry in entries.items()]
+        self.put_rows(rows)
+        if self._on_kept is not None:
+            self._on_kept(rows)
 
     def put_rows(self, rows: Sequence[NewRow]) -> None:
         """The same for encoded entries that were bought earlier."""

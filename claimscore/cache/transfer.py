@@ -17,11 +17,12 @@ import json
 import re
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
+from claimscore.atomic import atomic_path
 from claimscore.cache.database import STEP, NewRow, StoredRow
 from claimscore.cache.entry import checked_entry
 from claimscore.cache.store import DiskCache, entry_of
@@ -77,20 +78,37 @@ def export_answers(cache: DiskCache, target: Path | str) -> Exported:
     if not storage.writable:
         raise ConfigError(f"{target}: a web server's files can only be read")
     entries = damaged = 0
-    with (
-        cache.inspected() as database,
-        storage.writing(name) as path,
-        _packed(path, name) as stream,
-    ):
-        stream.write(_json_line({"claimscore": _KIND, "version": FILE_VERSION}))
-        for row in itertools.chain.from_iterable(database.walk()):
+
+    def sound(rows: Iterable[StoredRow]) -> Iterator[NewRow]:
+        nonlocal damaged
+        for row in rows:
             if isinstance(entry_of(row), str):
                 damaged += 1
             else:
-                stream.write(_exported_line(row))
-                entries += 1
-        stream.write(_json_line({"entries": entries}))
+                yield NewRow(row.key, row.value or b"", row.bought_at)
+
+    with cache.inspected() as database, storage.writing(name) as path:
+        rows = itertools.chain.from_iterable(database.walk())
+        entries = _write(sound(rows), path, packed=name.endswith(".gz"))
     return Exported(entries, damaged)
+
+
+def export_rows(rows: Iterable[NewRow], target: Path) -> int:
+    """Write sound rows (as `DiskCache(on_kept=...)` hands them out) into one private file, as
+    `export_answers` does, gzipped where its name ends in `.gz`; their number."""
+    with atomic_path(target) as path:
+        return _write(rows, path, packed=target.name.endswith(".gz"))
+
+
+def _write(rows: Iterable[NewRow], path: Path, *, packed: bool) -> int:
+    entries = 0
+    with _packed(path, packed) as stream:
+        stream.write(_json_line({"claimscore": _KIND, "version": FILE_VERSION}))
+        for row in rows:
+            stream.write(_exported_line(row))
+            entries += 1
+        stream.write(_json_line({"entries": entries}))
+    return entries
 
 
 def _file(where: Path | str) -> tuple[Storage, str]:
@@ -105,20 +123,20 @@ def _file(where: Path | str) -> tuple[Storage, str]:
 
 
 @contextlib.contextmanager
-def _packed(path: Path, name: str) -> Iterator[IO[bytes]]:
+def _packed(path: Path, packed: bool) -> Iterator[IO[bytes]]:
     """A private file, gzipped where the name says so; no name, no time in it."""
     path.touch(0o600, exist_ok=False)
     with path.open("wb") as file:
-        if not name.endswith(".gz"):
+        if not packed:
             yield file
             return
         with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as stream:
             yield cast("IO[bytes]", stream)
 
 
-def _exported_line(row: StoredRow) -> bytes:
+def _exported_line(row: NewRow) -> bytes:
     stored = repr(row.bought_at).encode()
-    return b'{"key":"%b","stored":%b,"value":%b}\n' % (row.key.encode(), stored, row.value or b"")
+    return b'{"key":"%b","stored":%b,"value":%b}\n' % (row.key.encode(), stored, row.value)
 
 
 def _json_line(value: JSON) -> bytes:

@@ -81,7 +81,7 @@ def test_a_damaged_database_is_refused(cache: Cache, folder: Path, command: list
 
 
 def test_prune(cache: Cache, folder: Path):
-    sql(folder, "UPDATE Cache SET store_time = store_time - 90000 WHERE rowid <= 15")
+    sql(folder, "UPDATE Cache SET tag = tag - 90000 WHERE rowid <= 15")
     code, text, _ = cache("prune", "--older-than", "1d", "--dry-run")
     assert (code, text[:27]) == (0, "15 answers would be removed")
     code, text, _ = cache("prune", "--older-than", "1d", "--json")

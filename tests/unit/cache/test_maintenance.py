@@ -129,7 +129,7 @@ def test_what_is_older_goes(tmp_path: Path):
 
 def test_a_clock_that_was_wrong_removes_nothing(tmp_path: Path):
     filled(tmp_path, 3)
-    sql(tmp_path, "UPDATE Cache SET store_time = NULL WHERE key = ?", key(1))
+    sql(tmp_path, "UPDATE Cache SET tag = NULL, store_time = NULL WHERE key = ?", key(1))
     with opened(tmp_path) as cache:
         assert prune(cache, 0.0, now=NOW - 1e9).entries == 0
         assert prune(cache, 1.0, now=1e12).entries == 2
@@ -167,7 +167,7 @@ def test_strange_models_and_rows_are_counted(tmp_path: Path):
         cache.put_many({key(n): Entry(Completion("t", model)) for n, model in enumerate(models)})
         sql(tmp_path, "INSERT INTO Cache (key, raw, mode, value) VALUES ('x', 1, 1, NULL)")
         sql(tmp_path, "INSERT INTO Cache (key, raw, mode, value) VALUES ('y', 1, 1, 'text')")
-        sql(tmp_path, "UPDATE Cache SET store_time = 1e300 WHERE key = ?", key(1))
+        sql(tmp_path, "UPDATE Cache SET tag = 1e300 WHERE key = ?", key(1))
         found = details(cache)
     assert found.models == dict.fromkeys(models, 1)
     assert (found.entries, found.damaged, found.to_json()["newest"]) == (4, 2, None)

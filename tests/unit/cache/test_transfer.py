@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from claimscore.cache.database import NewRow
 from claimscore.cache.entry import encode_entry
 from claimscore.cache.maintenance import details
-from claimscore.cache.transfer import export_answers, import_answers
+from claimscore.cache.store import DiskCache
+from claimscore.cache.transfer import export_answers, export_rows, import_answers
 from claimscore.errors import ConfigError
 from tests.support.cache_samples import entries, entry, filled, key, opened, sql
 
@@ -31,7 +33,7 @@ def exported(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.gz"])
 def test_a_colleague_gets_every_answer(tmp_path: Path, name: str):
     filled(tmp_path / "mine", 1200)
-    sql(tmp_path / "mine", "UPDATE Cache SET store_time = 1700000000.25")
+    sql(tmp_path / "mine", "UPDATE Cache SET tag = 1700000000.25")
     with opened(tmp_path / "mine") as cache:
         assert export_answers(cache, tmp_path / name).entries == 1200
     with opened(tmp_path / "theirs") as cache:
@@ -57,6 +59,25 @@ def test_the_file_is_private_and_tells_nothing_else(exported: Path):
     assert gzip.decompress(packed) == exported.read_bytes()
     assert b"one" not in packed
     assert packed[4:8] == bytes(4)  # the time that gzip would write
+
+
+@pytest.mark.parametrize("name", ["new.jsonl", "new.jsonl.gz"])
+def test_rows_that_were_kept_become_a_file(tmp_path: Path, name: str):
+    rows: list[NewRow] = []
+    cache = DiskCache(tmp_path / "mine", on_kept=rows.extend)
+    cache.put_many(entries(5))
+    cache.put_many(entries(2, start=5))
+    assert [row.key for row in rows] == list(entries(7))
+    assert export_rows(rows, tmp_path / name) == 7
+    export_answers(cache, tmp_path / f"all-{name}")
+    assert (tmp_path / f"all-{name}").read_bytes() == (tmp_path / name).read_bytes()
+    cache.close()
+    imported: list[NewRow] = []
+    theirs = DiskCache(tmp_path / "theirs", on_kept=imported.extend)
+    assert import_answers(theirs, tmp_path / name) == (7, 0)
+    assert theirs.get_many(list(entries(7))) == entries(7)
+    assert imported == []  # nothing of it is new to the maker of the file
+    theirs.close()
 
 
 def test_existing_entries_stay(tmp_path: Path, exported: Path):
