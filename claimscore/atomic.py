@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -116,6 +116,18 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
 def write_text(path: Path, text: str) -> None:
     """Replace `path` by `text` as UTF-8, wholly or not at all."""
     write_bytes(path, text.encode("utf-8"))
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Delete files; a missing one is no error."""
+    folders = set()
+    for path in paths:
+        with os_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
+            folders.add(path.parent)
+    for folder in folders:
+        with os_errors(folder):
+            sync_folder(folder)
 
 
 def remove_leftovers(folder: Path, names: str) -> None:

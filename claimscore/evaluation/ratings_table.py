@@ -139,10 +139,10 @@ def _read_files(source: str, wanted: Sequence[str]) -> RatedTable:
 
 def _read_run(path: Path | str, wanted: Sequence[str]) -> RatedTable:
     directory = RunDirectory.reader(path)
-    if not directory.storage.exists("scores.parquet"):
+    if not (directory.path / "scores.parquet").exists():
         raise ConfigError(f"{path}: the run has no scores yet; run it to the end first")
     with damage_as_error(path):
-        scores = pl.scan_parquet(directory.storage.address("scores.parquet"), glob=False)
+        scores = pl.scan_parquet(directory.path / "scores.parquet", glob=False)
         metrics = scores.select(pl.col("metric").unique(maintain_order=True)).collect()
         known = metrics.to_series().to_list()
         records = directory.scan("records")

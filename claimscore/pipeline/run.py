@@ -23,6 +23,7 @@ from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate import Estimate, estimate_left
+from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.llm.providers.base import Provider, is_local, load_providers
 from claimscore.pipeline.llm.session import why_not_asked
 from claimscore.pipeline.model_stage import ModelPool, local_models
@@ -51,7 +52,6 @@ from claimscore.pipeline.settings import (
     unused_settings,
     with_dtype,
 )
-from claimscore.pipeline.spending import run_spent, take_over_spending
 from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.supervision import signals_held
 from claimscore.pipeline.tasks.verify import VERIFY
@@ -113,9 +113,8 @@ def run(
     known = catalogue(config.metric_files)
     known.load_all(config.metrics)  # an unknown name is refused before a folder is made
     reporter = ProgressReporter(Progress(), on_progress)
-    with RunDirectory(config.out, reporter.notice) as directory:
+    with RunDirectory(config.out) as directory:
         repair(directory, reporter)
-        take_over_spending(directory)
         for _ in range(_REPAIRS):
             try:
                 return _go_on(config, known, directory, reporter, stdin, on_estimate)
@@ -181,8 +180,7 @@ def score(
     known.load_all(config.metrics)
     RunDirectory.reader(config.out)  # a folder that is none of a run is not made one
     reporter = ProgressReporter(Progress(), on_progress)
-    with RunDirectory(config.out, reporter.notice) as directory:
-        take_over_spending(directory)
+    with RunDirectory(config.out) as directory:
         if not directory.manifest.has(0, "records"):
             raise ConfigError(f"{config.out}: its records are not read yet; run it first")
         with damage_as_error(directory.name):
@@ -232,7 +230,7 @@ def _with_earlier_metrics(
     text, such as a file of weights: a run directory names neither.
     """
     earlier: Sequence[str] = ()
-    if directory.storage.exists("scores.parquet"):
+    if (directory.path / "scores.parquet").exists():
         earlier = directory.settings.get("additive", {}).get("metrics", ())
     for name in earlier:
         if not known.has(name):
@@ -451,7 +449,7 @@ class _Work:
             "text_checks": self.text_checks,
             "claim_checks": count_claim_checks(self.directory),
             "notices": list(self._notices()),
-            "spent": run_spent(self.directory).to_json(),
+            "spent": read_ledger(self.directory.state / SPEND_FILE)[0].to_json(),
             "last_call": {
                 "seconds": round(progress.elapsed_s, 3),
                 **spent(progress),

@@ -22,6 +22,7 @@ from anyio.abc import TaskStatus
 from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.chunks import CHUNK_RECORDS, ChunkTodo
+from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, Ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, is_local
 from claimscore.pipeline.llm.session import open_engine
@@ -29,7 +30,6 @@ from claimscore.pipeline.llm_stage import do_tasks
 from claimscore.pipeline.model_stage import ModelPool, ModelStage
 from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.progress import Progress, ProgressReporter
-from claimscore.pipeline.spending import open_ledger
 from claimscore.pipeline.supervision import supervised
 from claimscore.runs import RunDirectory
 
@@ -67,7 +67,7 @@ async def run_stages(
     async with contextlib.AsyncExitStack() as stack:
         engine = None
         if providers:
-            ledger = stack.enter_context(open_ledger(directory))
+            ledger = stack.enter_context(contextlib.closing(Ledger(directory.state / SPEND_FILE)))
             engine = await stack.enter_async_context(
                 open_engine(
                     config.llm,

@@ -11,8 +11,8 @@ import polars as pl
 
 from claimscore.errors import ConfigError
 from claimscore.pipeline.chunks import sides_done
+from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.scoring import count_claim_checks
-from claimscore.pipeline.spending import run_spent
 from claimscore.runs import RunDirectory, damage_as_error, models_asked, retry_if_compacted
 from claimscore.types import JSON
 
@@ -33,7 +33,7 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
     begun: JSON = {
         "out": str(out),
         "running": directory.is_locked,
-        "spent": run_spent(directory).to_json(),
+        "spent": read_ledger(directory.state / SPEND_FILE)[0].to_json(),
         "last_call": directory.note(),
     }
     if not directory.manifest.has(0, "records"):
@@ -52,7 +52,7 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
     def records_in(chunks: Iterable[int]) -> int:
         return sum(min(size, records - size * chunk) for chunk in chunks)
 
-    complete = not todo and directory.storage.exists("scores.parquet")
+    complete = not todo and (directory.path / "scores.parquet").exists()
     return {
         **begun,
         "llm": models_asked(settings),
@@ -90,8 +90,8 @@ def record_status(out: Path | str, record_id: str) -> JSON:
     with damage_as_error(out):
         if not rows("records"):
             raise ConfigError(f"{out}: the run has no record {record_id!r}")
-        if directory.storage.exists("scores.parquet"):
-            table = pl.scan_parquet(directory.storage.address("scores.parquet"), glob=False)
+        if (directory.path / "scores.parquet").exists():
+            table = pl.scan_parquet(directory.path / "scores.parquet", glob=False)
             scores = table.filter(of_record).collect().to_dicts()
         texts: defaultdict[str, list[str]] = defaultdict(list)
         for row in rows("claims"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from claimscore.atomic import atomic_path
 from claimscore.errors import ConfigError
 from claimscore.report.llm_calls import open_llm_calls
 from claimscore.report.report_tables import (
@@ -51,23 +52,24 @@ def write_run_report(
     Raises `ConfigError` where `out` is no run directory or its run has no scores yet.
     """
     directory = RunDirectory.reader(out)
-    if not all(map(directory.storage.exists, ("summary.json", "scores.parquet"))):
+    if not all((directory.path / name).exists() for name in ("summary.json", "scores.parquet")):
         raise ConfigError(f"{out}: the run has no scores yet; run it to the end first")
     directory.check_scores()
+    path = directory.path / "report.html"
     with (
         damage_as_error(out),
         open_llm_calls(directory, cache_dir, prompts, prompts_dir) as llm_calls,
-        directory.storage.writing("report.html") as path,
+        atomic_path(path) as temporary,
     ):
-        write_report(_tables(directory, directory.summary(), llm_calls), path)
-    return directory.storage.address("report.html")
+        write_report(_tables(directory, directory.summary(), llm_calls), temporary)
+    return path
 
 
 def _tables(
     directory: RunDirectory, summary: Mapping[str, Any], llm_calls: LLMCalls | None
 ) -> ReportTables:
     settings = directory.settings
-    scores = pl.scan_parquet(directory.storage.address("scores.parquet"), glob=False)
+    scores = pl.scan_parquet(directory.path / "scores.parquet", glob=False)
 
     def chunks() -> Iterator[DetailChunk]:
         names = [name for name in DetailChunk._fields if name != "scores"]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import datetime
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -27,10 +27,13 @@ from typing import Any, Self
 
 import polars as pl
 
+from claimscore.atomic import os_errors, write_text
 from claimscore.errors import ConfigError
 from claimscore.runs.compaction import Compactor
 from claimscore.runs.damage import ADVICE
+from claimscore.runs.folder import NOTE, RunFolder
 from claimscore.runs.manifest import Manifest
+from claimscore.runs.manifest_log import FileLog
 from claimscore.runs.parts import (
     MOST_CHUNKS,
     ChunkFiles,
@@ -52,8 +55,7 @@ from claimscore.runs.settings_file import (
     without,
     write_settings,
 )
-from claimscore.runs.workspace import NOTE, Workspace
-from claimscore.storage import Storage
+from claimscore.storage import is_remote
 from claimscore.tables import TABLES
 
 _PLAN = f"{STATE}/plan.json"
@@ -66,15 +68,18 @@ class RunDirectory:
     """The one writer of a run directory; `RunDirectory.reader` gives a reader.
 
     A context manager: the lock is held from entering to leaving. Threads may write the parts of
-    different steps at once; settings and results are for one thread. `workspace` has the files
-    that grow during a run.
+    different steps at once; settings and results are for one thread. `path` is its
+    path, and `state` a folder in it for files that concern the run alone.
     """
 
-    def __init__(self, where: Path | str, tell: Callable[[str], None] = lambda _: None) -> None:
-        """`where` is a path or the address of an object store; `tell` hears why the process has to
-        wait for the lock."""
-        self.workspace = Workspace(where, tell)
-        self._files = PartFiles(self.workspace.storage)
+    def __init__(self, where: Path | str) -> None:
+        """Raises `ConfigError` for an address of an object store."""
+        if is_remote(where):
+            raise ConfigError(f"{where}: a run directory is a folder of this machine; name a path")
+        self.path = Path(where)
+        self.state = self.path / STATE
+        self._folder = RunFolder(self.path)
+        self._files = PartFiles(self.path)
         self._is_open = False
         self._manifest: Manifest | None = None
         self._compactor: Compactor
@@ -82,7 +87,7 @@ class RunDirectory:
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
         """Whether there is a run directory."""
-        return cls(where).storage.exists(RUN_TOML)
+        return (cls(where).path / RUN_TOML).exists()
 
     @classmethod
     def reader(cls, where: Path | str) -> RunDirectory:
@@ -92,8 +97,8 @@ class RunDirectory:
         damaged.
         """
         directory = cls(where)
-        directory.workspace.refuse_links()
-        if read_settings(directory.storage) is None:
+        directory._folder.refuse_links()
+        if read_settings(directory.path) is None:
             raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
         manifest = directory._load()
         if manifest.is_missing and any(directory._files.names()):
@@ -116,17 +121,17 @@ class RunDirectory:
         raise ConfigError(f"{found[0]}{more}; {ADVICE}")
 
     def __enter__(self) -> Self:
-        self.workspace.open()
+        self._folder.open()
         try:
             manifest = self._load()
             manifest.open_for_writing()
-            self.workspace.clean()
+            self._folder.clean()
             self._files.remove_others(manifest.parts())
             self._compactor = Compactor(manifest, self._files)
             self._is_open = True
         except BaseException:
             self._is_open = False
-            self.workspace.release()
+            self._folder.release()
             raise
         return self
 
@@ -138,51 +143,32 @@ class RunDirectory:
     ) -> None:
         self._is_open = False
         try:
-            made = self.storage.exists(RUN_TOML) or self.manifest.all_steps()
+            made = (self.path / RUN_TOML).exists() or self.manifest.all_steps()
             if isinstance(error, ConfigError) and not made:
-                self.workspace.remove_traces()
+                self._folder.remove_traces()
         finally:
-            self.workspace.release()
+            self._folder.release()
 
     def remove(self) -> None:
         """Remove the run directory, for work whose result is elsewhere. After a kill in between,
         no step is finished, or all is as before."""
         self._for_writing()
-        self.workspace.remove()
-
-    @property
-    def storage(self) -> Storage:
-        """The files of the run directory."""
-        return self.workspace.storage
+        self._folder.remove()
 
     @property
     def name(self) -> str:
-        """Its name for people: its path or address."""
-        return self.storage.name
+        """Its name for people: its path."""
+        return str(self.path)
 
     @property
     def title(self) -> str:
-        """The last part of its path or address."""
-        local = self.storage.local
-        return self.name.rpartition("/")[2] if local is None else local.resolve().name
-
-    @property
-    def path(self) -> Path:
-        """Its path on a disk."""
-        path = self.storage.local
-        if path is None:
-            raise RuntimeError(f"{self.name} is not on a disk")
-        return path
-
-    @property
-    def state(self) -> Path:
-        """A folder on this machine for files of this run that must outlive the process."""
-        return self.workspace.state
+        """The last part of its path."""
+        return self.path.resolve().name
 
     @property
     def is_locked(self) -> bool:
         """Whether a process works in the run directory now."""
-        return self.workspace.is_locked
+        return self._folder.is_locked
 
     # Settings
 
@@ -190,9 +176,9 @@ class RunDirectory:
     def settings(self) -> dict[str, Any]:
         """The settings of run.toml; empty before the first write. `ConfigError` where run.toml is
         damaged, or missing from finished work."""
-        settings = read_settings(self.storage)
+        settings = read_settings(self.path)
         if settings is None and self._manifest is not None and self._manifest.all_steps():
-            raise unusable(self.storage, "missing")
+            raise unusable(self.path, "missing")
         return settings or {}
 
     @property
@@ -202,7 +188,7 @@ class RunDirectory:
         count, size = settings["records"].get("count"), settings.get("chunk_records")
         if isinstance(count, int) and isinstance(size, int) and 0 <= count <= size * MOST_CHUNKS:
             return -(-count // size) if count else 0
-        raise unusable(self.storage, "not what was written")
+        raise unusable(self.path, "not what was written")
 
     def check_settings(
         self, settings: Mapping[str, object], called: Mapping[str, str] = MappingProxyType({})
@@ -216,7 +202,7 @@ class RunDirectory:
         wanted, stored = as_stored(settings), self.settings
         merged = agreed(stored, wanted, self.name, called) if stored else wanted
         if merged != stored:
-            write_settings(self.storage, merged)
+            write_settings(self.path, merged)
 
     def forget_settings(self, names: Iterable[str]) -> None:
         """Take settings out of run.toml (dotted names): nothing was made with them yet."""
@@ -224,29 +210,30 @@ class RunDirectory:
         stored = self.settings
         remaining = without(stored, names)
         if remaining != stored:
-            write_settings(self.storage, remaining)
+            write_settings(self.path, remaining)
 
     def plan(self) -> dict[str, Any]:
         """What `write_plan` stored. `ConfigError` where there is nothing, or it is damaged."""
         plan = self._json(_PLAN)
         if plan is None:
-            raise ConfigError(f"{self.storage.address(_PLAN)}: missing; {ADVICE}")
+            raise ConfigError(f"{self.path / _PLAN}: missing; {ADVICE}")
         return plan
 
     def write_plan(self, plan: Mapping[str, object]) -> None:
         """Store what the run is to do, for commands that only look."""
         self._for_writing()
-        self.storage.write(_PLAN, (json.dumps(plan, indent=2) + "\n").encode())
+        write_text(self.path / _PLAN, json.dumps(plan, indent=2) + "\n")
 
     def _json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file; None where there is no file."""
+        path = self.path / name
         try:
-            found: dict[str, Any] = json.loads(self.storage.read(name))
-        except FileNotFoundError:
-            return None
+            with os_errors(path):
+                content: dict[str, Any] | None
+                content = json.loads(path.read_bytes()) if path.exists() else None
         except (ValueError, RecursionError) as exc:
-            raise ConfigError(f"{self.storage.address(name)}: damaged: {exc}; {ADVICE}") from exc
-        return found
+            raise ConfigError(f"{path}: damaged: {exc}; {ADVICE}") from exc
+        return content
 
     # Finished steps
 
@@ -357,13 +344,12 @@ class RunDirectory:
     def damaged(self, *, deep: bool = False) -> list[DamagedPart]:
         """The parts that count and are missing or have another size than they were written with.
 
-        With `deep`, on a disk, also those with other bytes: all are read.
+        With `deep` also those with other bytes: all are read.
         """
         return self._files.damaged(sorted(self.manifest.parts()), deep=deep)
 
     def compare(self, chunks: Iterable[int]) -> None:
-        """`DamagedPart` where a part with rows of these chunks is not what was written, as far as
-        that is seen on a disk."""
+        """`DamagedPart` where a part with rows of these chunks is not what was written."""
         for part in self.manifest.parts(chunks):
             self._files.compare(part)
 
@@ -381,22 +367,21 @@ class RunDirectory:
     def write_scores(self, frames: Iterable[pl.DataFrame]) -> None:
         """Replace scores.parquet by these rows; the bytes depend on the rows alone."""
         self._for_writing()
-        write_scores(self.storage, frames, self.state / "scores")
+        write_scores(self.path, frames, self.state / "scores")
 
     def write_csv(self) -> None:
         """Write the scores as scores.csv beside scores.parquet, a row a record."""
-        write_csv(self.storage)
+        write_csv(self.path)
 
     def check_scores(self) -> None:
-        """`ConfigError` where scores.parquet is not what was written; in a store only its size is
-        compared."""
-        check_scores(self.storage)
+        """`ConfigError` where scores.parquet is not what was written."""
+        check_scores(self.path)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Replace summary.json; `ValueError` for a NaN in it."""
         self._for_writing()
         text = json.dumps(summary, indent=2, allow_nan=False)
-        self.storage.write("summary.json", (text + "\n").encode())
+        write_text(self.path / "summary.json", text + "\n")
 
     def summary(self) -> dict[str, Any]:
         """The summary that was written last; empty before the first time. `ConfigError` where it
@@ -410,18 +395,18 @@ class RunDirectory:
         self._refuse_reader()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "kind": kind, **fields}, default=str)
-        self.workspace.add_event(line.encode() + b"\n")
+        self._folder.add_event(line.encode() + b"\n")
 
     def write_note(self, note: Mapping[str, object]) -> None:
         """Leave the progress of the run for `status`; it is not synced, and a full disk does not
         stop the run here."""
         self._refuse_reader()
-        self.workspace.write_note(json.dumps({"at": time.time(), **note}).encode())
+        self._folder.write_note(json.dumps({"at": time.time(), **note}).encode())
 
     def note(self) -> dict[str, Any] | None:
         """The last note, with `at`, the time it was written; None where there is none."""
         try:
-            note: dict[str, Any] = json.loads(self.storage.read(NOTE))
+            note: dict[str, Any] = json.loads((self.path / NOTE).read_bytes())
         except (OSError, ValueError, RecursionError):
             return None
         return note
@@ -431,12 +416,12 @@ class RunDirectory:
             n_chunks = self.n_chunks
         except (ConfigError, KeyError):  # not yet written, or an error of what uses it
             n_chunks = MOST_CHUNKS
-        self._manifest = Manifest(self.workspace.log(), n_chunks)
+        self._manifest = Manifest(FileLog(self.path), n_chunks)
         return self._manifest
 
     def _for_writing(self) -> Manifest:
         self._refuse_reader()
-        self.workspace.check()
+        self._folder.check()
         return self.manifest
 
     def _refuse_reader(self) -> None:

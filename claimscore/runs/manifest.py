@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeAlias
 
 from claimscore.errors import StoppedEarly
-from claimscore.runs.manifest_log import ManifestLog
+from claimscore.runs.manifest_log import FileLog
 from claimscore.runs.parts import (
     MOST_CHUNKS,
     PART_TABLES,
@@ -62,7 +62,7 @@ class Manifest:
     are gone (`PartFiles.damaged` finds those). `is_missing`: no log was there when it was read.
     """
 
-    def __init__(self, log: ManifestLog, n_chunks: int = MOST_CHUNKS) -> None:
+    def __init__(self, log: FileLog, n_chunks: int = MOST_CHUNKS) -> None:
         """`n_chunks` is the most that the run can have: a line about others is damaged."""
         self._log = log
         self._by_step: dict[str, list[PartSet | None]] = {}
@@ -77,10 +77,7 @@ class Manifest:
             self.is_missing = False
             for number, line in enumerate(lines, start=1):
                 try:
-                    if line:
-                        self._apply(_entry(line, n_chunks))
-                    else:
-                        self.damaged.append(f"{name}: missing or cut off")
+                    self._apply(_entry(line, n_chunks))
                 except _DAMAGE:
                     self.damaged.append(f"{name}, line {number}: damaged")
 

@@ -17,19 +17,17 @@ import itertools
 import re
 import zlib
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import polars as pl
 
-from claimscore.atomic import os_errors
+from claimscore.atomic import atomic_path, os_errors, remove_files, sync_folder, write_bytes
 from claimscore.errors import ConfigError
 from claimscore.runs.damage import ADVICE, polars_errors, why
-from claimscore.storage import Storage, open_storage
 from claimscore.tables import TABLES
-
-T = TypeVar("T")
 
 #: Tables that one step alone writes: their parts do not name it.
 SINGLE_STEP_TABLES = frozenset({"records"})
@@ -45,7 +43,7 @@ _FILE_NAME = re.compile(PART_FILE)
 #: No run has more chunks than this: a billion records in chunks of 64.
 MOST_CHUNKS = 1 << 24
 
-#: Requests to a store at the same time.
+#: Files that are compared at the same time.
 _AT_ONCE = 16
 
 #: A compacted part has at most so many row groups, each of at least so many rows: reading one
@@ -194,15 +192,14 @@ class DamagedPart(ConfigError):
 
 
 class PartFiles:
-    """Reads and writes parts. Threads may share it.
+    """Reads and writes parts in a folder. Threads may share it.
 
-    On a disk a file is compared with its checksum before it is read: a flipped bit gives other
-    values as often as an error. A store compares checksums of its own; there only parts of one
-    chunk, which are fetched whole anyway, are compared here too.
+    A file is compared with its checksum before it is read: a flipped bit gives other values as
+    often as an error.
     """
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._compared: set[PartLocation] = set()
 
     # Writing
@@ -215,22 +212,35 @@ class PartFiles:
         """
         frames = checked(frames)
         parts = {table: PartLocation(table, step, chunk, chunk + 1, 0) for table in frames}
-        sums = self._each(self._write_part, parts.values(), frames.values())
+        sums = map(self._write_part, parts.values(), frames.values())
         return PartSet.of(
             *(step, chunk, chunk + 1, 0),
             {table: [frame.height] for table, frame in frames.items()},
-            {table: found for table, found in zip(frames, sums, strict=True) if found is not None},
+            {table: checksum for table, checksum in zip(frames, sums, strict=True) if checksum},
         )
 
     def _write_part(self, part: PartLocation, frame: pl.DataFrame) -> Checksum | None:
         if frame.is_empty():
-            self._storage.delete(part.name)
+            remove_files([self.path(part)])
             return None
         buffer = io.BytesIO()
         frame.write_parquet(buffer, compression="zstd")
         content = buffer.getbuffer()
-        self._storage.write(part.name, content)
+        write_bytes(self._path_to_write(part), content)
         return Checksum.of(content)
+
+    def path(self, part: PartLocation) -> Path:
+        """The path of its file."""
+        return self._folder / part.name
+
+    def _path_to_write(self, part: PartLocation) -> Path:
+        """The same, in a folder that is there."""
+        path = self.path(part)
+        with os_errors(path.parent):
+            if not path.parent.exists():
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(self._folder)
+        return path
 
     def compact(self, part: PartLocation, sources: Sequence[RowRange]) -> Checksum | None:
         """Write the rows of these ranges into one part; without rows there is none."""
@@ -239,75 +249,70 @@ class PartFiles:
 
     def sink(self, part: PartLocation, rows: pl.LazyFrame, n_rows: int) -> Checksum:
         """Write a part of many chunks without loading its rows."""
-        with (
-            self._storage.writing(part.name) as path,
-            polars_errors(self._storage.address(part.name)),
-        ):
+        path = self._path_to_write(part)
+        with atomic_path(path) as temporary, polars_errors(path):
             rows.sink_parquet(
-                path,
+                temporary,
                 compression="zstd",
                 row_group_size=max(_LEAST_ROW_GROUP, -(-n_rows // _ROW_GROUPS)),
             )
-            return Checksum.of_file(path)
+            return Checksum.of_file(temporary)
 
     def remove(self, superseded: Iterable[PartSet]) -> None:
         """Remove the files of these sets; a missing one is no error."""
-        self._storage.delete(*(part.name for parts in superseded for part in parts.locations()))
+        remove_files(self.path(part) for parts in superseded for part in parts.locations())
 
     def remove_others(self, parts: Iterable[PartLocation]) -> None:
         """Remove every part but these: a kill leaves parts that do not count yet, or no more."""
         kept = {part.name for part in parts}
-        self._storage.delete(*(name for name in self.names() if name not in kept))
+        remove_files(self._folder / name for name in self.names() if name not in kept)
 
     def names(self) -> Iterator[str]:
         """The names of all files that are called as parts are, whether they count or not."""
-        return filter(_is_part, self._storage.sizes())
+        for table in sorted(PART_TABLES):
+            folder = self._folder / table
+            with os_errors(folder):
+                files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+            yield from (f"{table}/{file}" for file in files if _FILE_NAME.fullmatch(file))
 
     # Comparing
 
     def damaged(self, parts: Iterable[PartLocation], *, deep: bool = False) -> list[DamagedPart]:
         """The parts that are missing or have another size than they were written with.
 
-        With `deep` also those with other bytes; in a store, of those only parts of one chunk.
+        With `deep` also those with other bytes: all are read.
         """
-        parts = list(parts)
-        sizes: dict[str, int] = {}
-        for table in {part.table for part in parts}:
-            sizes |= self._storage.sizes(table)
-        said = {part: _why_not(sizes.get(part.name), part.checksum) for part in parts}
-        found = [self._damage(part, why) for part, why in said.items() if why]
-        if deep:
-            whole = [part for part, why in said.items() if not why]
-            with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-                found += filter(None, pool.map(self._damage_by_reading, whole))
-        return found
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+            looks = pool.map(partial(self._damage_in, deep=deep), parts)
+            return [damage for damage in looks if damage is not None]
 
-    def _damage_by_reading(self, part: PartLocation) -> DamagedPart | None:
+    def _damage_in(self, part: PartLocation, *, deep: bool) -> DamagedPart | None:
         try:
-            if self._storage.local is not None:
+            size = self.path(part).stat().st_size
+            if why_not := _why_not(size, part.checksum):
+                return self._damage(part, why_not)
+            if deep:
                 self.compare(part)
-            elif _is_of_one_chunk(part):
-                self._content(part)
-        except FileNotFoundError:
+        except _NO_FILE:
             return self._damage(part, "missing")
         except DamagedPart as damage:
             return damage
         return None
 
     def compare(self, part: PartLocation) -> None:
-        """`DamagedPart` where a part on a disk is not what was written; a part of several chunks
-        is read once."""
-        path = self._storage.local
-        if path is None or part in self._compared:
+        """`DamagedPart` where a part is not what was written; a part of several chunks is read
+        once."""
+        if part in self._compared:
             return
+        path = self.path(part)
         try:
-            found = Checksum.of_file(path / part.name)
+            checksum = Checksum.of_file(path)
         except _NO_FILE as exc:
             raise self._damage(part, "missing") from exc
         except OSError as exc:
-            with os_errors(path / part.name):
+            with os_errors(path):
                 raise exc
-        if found != part.checksum:
+        if checksum != part.checksum:
             raise self._damage(part, _CHANGED)
         if not _is_of_one_chunk(part):
             self._compared.add(part)
@@ -320,11 +325,12 @@ class PartFiles:
         if not ranges:
             return empty(table).collect()
         by_part: dict[PartLocation, list[RowRange]] = {}
-        for each in ranges:
-            by_part.setdefault(each.part, []).append(each)
-        found = self._each(self._read_part, by_part.values())
-        frames = dict(zip(itertools.chain(*by_part.values()), itertools.chain(*found), strict=True))
-        return pl.concat([frames[each] for each in ranges])
+        for rows in ranges:
+            by_part.setdefault(rows.part, []).append(rows)
+        frames: dict[RowRange, pl.DataFrame] = {}
+        for of_part in by_part.values():
+            frames |= zip(of_part, self._read_part(of_part), strict=True)
+        return pl.concat([frames[rows] for rows in ranges])
 
     def _read_part(self, ranges: Sequence[RowRange]) -> list[pl.DataFrame]:
         """The rows of ranges of one part, a frame each."""
@@ -338,52 +344,36 @@ class PartFiles:
                 self.compare(part)
                 frame = self._scan_range(RowRange(part, part.first, first, rows)).collect()
         except (OSError, pl.exceptions.PolarsError) as exc:
-            raise self._damage_of(part, exc) from exc
+            missing = isinstance(exc, _NO_FILE)
+            raise self._damage(part, "missing" if missing else f"damaged: {why(exc)}") from exc
         if frame.height != rows:
             raise self._damage(part, "damaged: not the rows it had")
         return [frame.slice(each.offset - first, each.rows) for each in ranges]
 
     def _content(self, part: PartLocation) -> bytes:
-        content = self._storage.read(part.name)
+        content = self.path(part).read_bytes()
         if Checksum.of(content) != part.checksum:
             raise self._damage(part, _CHANGED)
         return content
 
     def scan(self, table: str, ranges: Sequence[RowRange]) -> pl.LazyFrame:
-        """The rows of these ranges, in this order, without loading them; `DamagedPart` as far as
-        damage is seen on a disk."""
-        for each in ranges:
-            self.compare(each.part)
+        """The rows of these ranges, in this order, without loading them; `DamagedPart` where a
+        part is missing or damaged."""
+        for rows in ranges:
+            self.compare(rows.part)
         scans = []
-        for is_small, group in itertools.groupby(ranges, lambda each: _is_of_one_chunk(each.part)):
+        for is_small, group in itertools.groupby(ranges, lambda rows: _is_of_one_chunk(rows.part)):
             if is_small:
-                names = [self._storage.address(each.part.name) for each in group]
-                scans.append(_scan(table, names))
+                scans.append(_scan(table, [self.path(rows.part) for rows in group]))
             else:
                 scans += map(self._scan_range, group)
         return pl.concat(scans) if scans else empty(table)
 
     def _scan_range(self, rows: RowRange) -> pl.LazyFrame:
-        address = self._storage.address(rows.part.name)
-        return _scan(rows.part.table, [address]).slice(rows.offset, rows.rows)
+        return _scan(rows.part.table, [self.path(rows.part)]).slice(rows.offset, rows.rows)
 
-    def _each(self, call: Callable[..., T], *arguments: Collection[Any]) -> list[T]:
-        """The results of a call for each argument; requests to a store go in threads."""
-        if self._storage.local is not None or len(arguments[0]) == 1:
-            return list(map(call, *arguments))
-        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(call, *arguments))
-
-    def _damage(self, part: PartLocation, said: str) -> DamagedPart:
-        return DamagedPart(self._storage.address(part.name), said, part)
-
-    def _damage_of(self, part: PartLocation, error: Exception) -> DamagedPart:
-        """The damage that an error shows; a store is asked first whether it has the part."""
-        reason, is_missing = why(error), isinstance(error, _NO_FILE)
-        if self._storage.local is None:
-            is_missing = not self._storage.exists(part.name)
-            reason = reason if "object-store" not in reason else "it cannot be read there"
-        return self._damage(part, "missing" if is_missing else f"missing or damaged: {reason}")
+    def _damage(self, part: PartLocation, why: str) -> DamagedPart:
+        return DamagedPart(self.path(part), why, part)
 
 
 class ChunkFiles:
@@ -416,7 +406,7 @@ class WorkerChunk(ChunkFiles):
         self, where: Path | str, chunk: int, finished: Mapping[str, Sequence[RowRange]]
     ) -> None:
         super().__init__(chunk, self._read, self._write)
-        self._files = PartFiles(open_storage(where))
+        self._files = PartFiles(Path(where))
         self._finished = dict(finished)
         self.written: dict[str, PartSet] = {}
 
@@ -435,15 +425,8 @@ def _is_of_one_chunk(part: PartLocation) -> bool:
     return part.end - part.first == 1
 
 
-def _is_part(name: str) -> bool:
-    table, _, file = name.partition("/")
-    return table in PART_TABLES and _FILE_NAME.fullmatch(file) is not None
-
-
-def _why_not(size: int | None, expected: Checksum | None) -> str:
+def _why_not(size: int, expected: Checksum | None) -> str:
     """The damage that a file of this size shows, in words; empty where there is none."""
-    if size is None:
-        return "missing"
     if expected is not None and size != expected.size:
         return f"damaged: {size:,} bytes, not {expected.size:,}" if size else "damaged: empty"
     return ""

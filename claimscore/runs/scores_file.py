@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import shutil
 from collections.abc import Iterable
@@ -11,13 +10,12 @@ from pathlib import Path
 
 import polars as pl
 
-from claimscore.atomic import os_errors
+from claimscore.atomic import atomic_path, os_errors, write_bytes, write_text
 from claimscore.csv_text import csv_text
 from claimscore.errors import ConfigError
 from claimscore.runs.damage import ADVICE, polars_errors
 from claimscore.runs.parts import Checksum
 from claimscore.runs.settings_file import STATE
-from claimscore.storage import Storage
 from claimscore.tables import SCORES
 
 SCORES_FILE = "scores.parquet"
@@ -32,26 +30,26 @@ ROW_GROUP = 50_000
 _PARTS_A_GROUP = 5
 
 
-def write_scores(storage: Storage, frames: Iterable[pl.DataFrame], scratch: Path) -> None:
+def write_scores(folder: Path, frames: Iterable[pl.DataFrame], scratch: Path) -> None:
     """Replace scores.parquet; the bytes depend on the rows alone.
 
     Rows are first regrouped into scratch parts of one fixed size, so their cut into frames leaves
     no trace and memory holds one part. `scratch` is a folder of this function alone.
     """
-    with storage.writing(SCORES_FILE) as path:
+    with atomic_path(folder / SCORES_FILE) as path:
         with os_errors(scratch):
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir(mode=0o700)
         try:
             parts = _regrouped(frames, scratch)
-            with polars_errors(storage.address(SCORES_FILE)):
+            with polars_errors(folder / SCORES_FILE):
                 pl.scan_parquet(parts, glob=False).sink_parquet(
                     path, compression="zstd", row_group_size=ROW_GROUP
                 )
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-        sums = [Checksum.of_file(path), *_checksums(storage)[:1]]
-        storage.write(_CHECKSUMS, json.dumps(sums).encode() + b"\n")
+        sums = [Checksum.of_file(path), *_checksums(folder)[:1]]
+        write_bytes(folder / _CHECKSUMS, json.dumps(sums).encode() + b"\n")
 
 
 def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
@@ -89,26 +87,21 @@ def wide_scores(rows: pl.DataFrame) -> pl.DataFrame:
     return joined.select("id", *metrics, "reason")
 
 
-def write_csv(storage: Storage) -> None:
+def write_csv(folder: Path) -> None:
     """Write `wide_scores` of scores.parquet beside it, as scores.csv."""
-    rows = pl.read_parquet(io.BytesIO(storage.read(SCORES_FILE)))
-    storage.write("scores.csv", csv_text(wide_scores(rows)).encode())
+    write_text(folder / "scores.csv", csv_text(wide_scores(pl.read_parquet(folder / SCORES_FILE))))
 
 
-def check_scores(storage: Storage) -> None:
-    """`ConfigError` where scores.parquet is not what was written; in a store only its size is
-    compared."""
-    address, known = storage.address(SCORES_FILE), _checksums(storage)
-    with os_errors(address):
-        if storage.local is None:
-            is_whole = storage.sizes().get(SCORES_FILE) in [found.size for found in known]
-        else:
-            is_whole = Checksum.of_file(storage.local / SCORES_FILE) in known
+def check_scores(folder: Path) -> None:
+    """`ConfigError` where scores.parquet is not what was written."""
+    path, known = folder / SCORES_FILE, _checksums(folder)
+    with os_errors(path):
+        is_whole = Checksum.of_file(path) in known
     if known and not is_whole:
-        raise ConfigError(f"{address}: damaged: not what was written; {ADVICE}")
+        raise ConfigError(f"{path}: damaged: not what was written; {ADVICE}")
 
 
-def _checksums(storage: Storage) -> list[Checksum]:
+def _checksums(folder: Path) -> list[Checksum]:
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, RecursionError):
-        return [Checksum(*found) for found in json.loads(storage.read(_CHECKSUMS))]
+        return [Checksum(*numbers) for numbers in json.loads((folder / _CHECKSUMS).read_bytes())]
     return []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import tomllib
 import zlib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import tomli_w
 
+from claimscore.atomic import os_errors, write_bytes
 from claimscore.errors import ConfigError
-from claimscore.storage import Storage
 
 #: The folder of a run directory for what concerns the run alone.
 STATE = ".state"
@@ -32,29 +33,30 @@ _ABSENT = object()
 # The file
 
 
-def write_settings(storage: Storage, settings: Mapping[str, Any]) -> None:
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Replace run.toml and its copy, each with a last line that says whether it is whole."""
     text = (_HEADER + to_toml(settings)).encode()
     content = text + _CHECK + f"{zlib.crc32(text):08x}\n".encode()
     for name in (COPY, RUN_TOML):
-        storage.write(name, content)
+        write_bytes(folder / name, content)
 
 
-def read_settings(storage: Storage) -> dict[str, Any] | None:
+def read_settings(folder: Path) -> dict[str, Any] | None:
     """The settings, None where there is no run.toml; `ConfigError` where it is damaged."""
-    try:
-        text, _, check = storage.read(RUN_TOML).rpartition(_CHECK)
-    except FileNotFoundError:
-        return None
+    path = folder / RUN_TOML
+    with os_errors(path):
+        if not path.exists():
+            return None
+        text, _, check = path.read_bytes().rpartition(_CHECK)
     if check.strip() == b"%08x" % zlib.crc32(text):
         try:
             settings = tomllib.loads(text.decode())
         except (ValueError, RecursionError):
-            raise unusable(storage, "not what was written") from None
+            raise unusable(folder, "not what was written") from None
         tables = settings.get("records", {}), settings.get(ADDITIVE, {})
         if all(isinstance(table, dict) for table in tables) and _is_additive(tables[1]):
             return settings
-    raise unusable(storage, "not what was written")
+    raise unusable(folder, "not what was written")
 
 
 def _is_additive(table: Mapping[str, Any]) -> bool:
@@ -68,10 +70,10 @@ def _is_additive(table: Mapping[str, Any]) -> bool:
     )
 
 
-def unusable(storage: Storage, why: str) -> ConfigError:
+def unusable(folder: Path, why: str) -> ConfigError:
     """The error of a run.toml that was changed, damaged or removed, with what to do."""
     return ConfigError(
-        f"{storage.address(RUN_TOML)}: {why}; put its copy {storage.address(COPY)} in its place, "
+        f"{folder / RUN_TOML}: {why}; put its copy {folder / COPY} in its place, "
         "or name another --out and run again (answers are in the cache)"
     )
 

@@ -1,4 +1,4 @@
-"""`claimscore map` from and to an object store."""
+"""`claimscore map` from an object store."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import io
 from pathlib import Path
 from typing import Any
 
-import anyio
 import polars as pl
 import pytest
 
 import claimscore
-from claimscore.config import user_state_dir
-from claimscore.errors import ConfigError, RejectedError
-from claimscore.pipeline.map.job import estimate_map
-from claimscore.pipeline.map.map_files import map_status
-from claimscore.runs import RunDirectory
+from claimscore.errors import RejectedError
 from claimscore.storage import open_storage
 from claimscore.types import Completion, Request
 from tests.support.engine_doubles import FakeProvider, completion
@@ -45,12 +40,6 @@ def mapped(prompt: Path, table: Any, out: Any, say: Any = say, **options: Any) -
     return claimscore.map(config, provider=FakeProvider(say))
 
 
-def nothing_left(address: str) -> bool:
-    """Whether neither the store nor this machine has a trace of the work."""
-    left = {path.name for path in user_state_dir().glob("runs/*/*")}
-    return not RunDirectory.is_at(f"{address}.parts") and left <= {".lock", "machine", "address"}
-
-
 def _as(ending: str) -> bytes:
     buffer = io.BytesIO()
     (ROWS.write_parquet if ending == "parquet" else ROWS.write_ndjson)(buffer)
@@ -58,59 +47,14 @@ def _as(ending: str) -> bytes:
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_the_object_is_the_file_that_a_disk_would_have(
+def test_an_object_is_read_as_the_file_that_a_disk_would_have(
     ending: str, s3: str, prompt: Path, tmp_path: Path
 ) -> None:
     open_storage(s3).write(f"in/rows.{ending}", _as(ending))
     (tmp_path / f"rows.{ending}").write_bytes(_as(ending))
-    out = f"{s3}/out/said.parquet"
-    here = mapped(prompt, tmp_path / f"rows.{ending}", tmp_path / "said.parquet")
-    there = mapped(prompt, f"{s3}/in/rows.{ending}", out)
-    folder = open_storage(f"{s3}/out")
-    for name in ("said.parquet", "said.failures.parquet"):
-        assert folder.read(name) == (tmp_path / name).read_bytes()
-    assert list(folder.sizes()) == ["said.failures.parquet", "said.parquet"]
-    assert there.summary["out"] == out == there.path
+    here = mapped(prompt, tmp_path / f"rows.{ending}", tmp_path / "here.parquet")
+    there = mapped(prompt, f"{s3}/in/rows.{ending}", tmp_path / "there.parquet")
+    for name in ("{}.parquet", "{}.failures.parquet"):
+        here_bytes = (tmp_path / name.format("here")).read_bytes()
+        assert (tmp_path / name.format("there")).read_bytes() == here_bytes
     assert there.frame().collect().equals(here.frame().collect())
-    assert there.failures().collect().equals(here.failures().collect())
-    assert nothing_left(out)
-
-
-def test_a_stop_leaves_the_parts_beside_the_file(
-    s3: str, prompt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, asked = f"{s3}/said.parquet", 0
-
-    async def until_15(request: Request) -> Completion:
-        nonlocal asked
-        asked += 1
-        if asked > 15:
-            while not (map_status(out) or {})["rows"]["done"]:
-                await anyio.sleep(0.01)
-            raise ConfigError("enough")
-        return await say(request)
-
-    with pytest.raises(ConfigError, match="enough"):
-        mapped(prompt, ROWS, out, until_15)
-    assert not open_storage(s3).exists("said.parquet")
-    assert (map_status(out) or {})["complete"] is False
-    config = claimscore.MapConfig(input=ROWS, out=out, prompt=prompt, chunk_rows=10)
-    assert estimate_map(config, provider=FakeProvider(say)).requests < 30
-    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "empty"))
-    done = mapped(prompt, ROWS, out)
-    assert done.rows == 30
-    assert done.summary["requests"] == 20
-    assert done.summary["spent_in_all"]["requests"] > 30
-    assert nothing_left(out)
-
-
-def test_somebody_elses_object_is_not_replaced(s3: str, prompt: Path) -> None:
-    """As on a disk; and a web server's never is."""
-    folder = open_storage(s3)
-    folder.write("theirs.parquet", _as("parquet"))
-    with pytest.raises(ConfigError, match=f"^{s3}/theirs.parquet is there already"):
-        mapped(prompt, ROWS, f"{s3}/theirs.parquet")
-    assert folder.read("theirs.parquet") == _as("parquet")
-    with pytest.raises(ConfigError, match="can only be read"):
-        mapped(prompt, ROWS, "https://host/x.parquet")

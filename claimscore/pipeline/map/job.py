@@ -19,7 +19,7 @@ from anyio import lowlevel
 from claimscore import __version__
 from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimate import Estimate, estimate_requests
-from claimscore.pipeline.llm.budget.ledger import Ledger
+from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, Ledger, read_ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.question import ParseWord
@@ -31,7 +31,6 @@ from claimscore.pipeline.map.settings import MapConfig, map_settings
 from claimscore.pipeline.map.table_prompt import RowOutcome, RowRequests, TablePrompt, check_tasks
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.repair import repair
-from claimscore.pipeline.spending import open_ledger, run_spent, take_over_spending
 from claimscore.pipeline.supervision import signals_held, supervised
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON, Completion
@@ -134,10 +133,9 @@ def map(
         with scratch_source(config.input, stdin) as source:
             finished.refuse_others(settings(source.digest(), finished.rows))
         return _result(files, finished, progress)
-    with RunDirectory(files.parts, reporter.notice) as directory:
+    with RunDirectory(files.parts) as directory:
         repair(directory, reporter, deep=True)
         files.remove_leftovers()
-        take_over_spending(directory)
         reporter.phase("reading", directory)
         parts = MapParts(files, directory)
         source = find_source(config.input, directory.state, stdin)
@@ -163,13 +161,13 @@ def map(
         if todo:
             with (
                 reporter.running(directory, progress.spent),
-                open_ledger(directory) as ledger,
+                contextlib.closing(Ledger(directory.state / SPEND_FILE)) as ledger,
                 signals_held(),
             ):
                 run_blocking(answer, ledger)
         reporter.phase("writing", directory)
         finished = parts.write_files()
-        spent = run_spent(directory).to_json()
+        spent = read_ledger(directory.state / SPEND_FILE)[0].to_json()
         directory.remove()
         return _result(files, finished, progress, spent)
 

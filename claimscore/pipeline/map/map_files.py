@@ -24,8 +24,8 @@ import polars as pl
 
 from claimscore.atomic import remove_leftovers
 from claimscore.errors import ConfigError
+from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE
-from claimscore.pipeline.spending import run_spent
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
 from claimscore.runs.settings_file import agreed, as_stored
 from claimscore.storage import Storage, is_remote, open_file, open_storage
@@ -293,7 +293,7 @@ def _unfinished(files: MapFiles) -> JSON:
         begun: JSON = {
             "out": str(files.where if is_remote(files.where) else files.parts),
             "running": running,
-            "spent": run_spent(directory).to_json(),
+            "spent": read_ledger(directory.state / SPEND_FILE)[0].to_json(),
             "last_call": note,
             "complete": False,
         }

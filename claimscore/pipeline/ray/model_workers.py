@@ -290,9 +290,8 @@ class RayModels:
         nodes = [node["Resources"] for node in working_nodes()]
         device = "cpu" if served and encoders.device == "auto" else encoders.device
         self.layout = plan_layout(nodes, device, cpu_threads())
-        folder = directory.storage
         self.settings = WorkerSettings(
-            where=directory.name if folder.local is None else str(folder.local.resolve()),
+            where=str(directory.path.resolve()),
             version=__version__,
             mark=uuid.uuid4().hex,
             key_names=tuple(model_key_name(r) for r in roles if model_api_key(r) is not None),
@@ -302,7 +301,7 @@ class RayModels:
             model_store=config.model_store,
             cache_dir=config.cache_dir,
         )
-        mark_run_folder(folder, self.settings.mark)
+        mark_run_folder(directory.path, self.settings.mark)
         check_nodes(self.settings.where, self.settings.mark, self.settings.key_names)
         self.workers: list[RayModelWorker] = []
 

@@ -7,12 +7,13 @@ it starts: the node may have come later.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from claimscore import __version__
+from claimscore.atomic import write_text
 from claimscore.config import missing_environment
 from claimscore.errors import ConfigError
-from claimscore.storage import Storage, open_storage
 
 #: A file in the run directory that says which call works there: a node that reads it sees that
 #: folder, and not another one of its name.
@@ -55,24 +56,24 @@ def plan_layout(nodes: Sequence[Resources], device: str, threads: int) -> Layout
     return Layout(sum(n // each for n in cpus), each, 0, threads, "cpu")
 
 
-def mark_run_folder(folder: Storage, mark: str) -> None:
+def mark_run_folder(folder: Path, mark: str) -> None:
     """Leave in the run directory what `lacking` looks for."""
-    folder.write(_MARK, mark.encode())
+    write_text(folder / _MARK, mark)
 
 
 def lacking(where: str, mark: str, key_names: Sequence[str]) -> str | None:
     """The lack of this machine, as the rest of a sentence that begins with its name; None where it
     lacks nothing. `mark` was left in the run directory `where`."""
     try:
-        found = open_storage(where).read(_MARK).decode()
+        found = (Path(where) / _MARK).read_text()
     except FileNotFoundError:
         found = ""
-    except (OSError, ConfigError) as exc:
+    except OSError as exc:
         return f"cannot read {where}: {exc}"
     if found != mark:
         return (
             f"does not see {where}, or has another folder of that name; name an --out that all "
-            "nodes share: a folder on a network, or s3://BUCKET/FOLDER"
+            "nodes share: a folder on a network"
         )
     missing = missing_environment(key_names)
     if missing:

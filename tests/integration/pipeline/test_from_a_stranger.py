@@ -13,7 +13,6 @@ import pytest
 
 from claimscore.runs.manifest_log import LOG_FILE
 from claimscore.runs.settings_file import write_settings
-from claimscore.storage import open_storage
 from tests.fake_server import FakeServer
 from tests.support.command_line import Command
 from tests.support.rated_tables import write_jsonl
@@ -48,7 +47,7 @@ def refused(out: Path, cli: Command, *command: object) -> str:
 def change_settings(out: Path, **changes: Any) -> None:
     """Put other settings into run.toml, with the checksum that goes with them."""
     settings = tomllib.loads((out / "run.toml").read_text())
-    write_settings(open_storage(out), settings | changes)
+    write_settings(out, settings | changes)
 
 
 # Addresses, headers, keys

@@ -1,4 +1,4 @@
-"""The contract of a manifest, with both of its logs; and what each log does on its own."""
+"""The manifest: what a kill leaves of its log, and any changes against a model."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from claimscore.errors import StoppedEarly
 from claimscore.runs.manifest import Manifest
-from claimscore.runs.manifest_log import FileLog, ManifestLog, ObjectLog
+from claimscore.runs.manifest_log import FileLog
 from claimscore.runs.parts import MOST_CHUNKS, Checksum, PartSet, RowRange
-from claimscore.storage.objects import ObjectStorage
-from tests.support.run_tables import store_in_memory
 
-#: Opens the log for the writer of this name, or for a reader.
-OpenLog = Callable[[str], ManifestLog]
+#: Opens the log.
+OpenLog = Callable[[], FileLog]
 
 STEPS, TABLES, CHUNKS = ("facts", "decompose-a", "nli"), ("claims", "failures"), 12
 
@@ -34,32 +31,15 @@ def own(chunk: int, step: str, **rows: int) -> PartSet:
     return PartSet.of(step, chunk, chunk + 1, 0, {t: [n] for t, n in rows.items()}, sums)
 
 
-def writer(log: OpenLog, name: str = "w") -> Manifest:
-    manifest = Manifest(log(name))
+def writer(log: OpenLog) -> Manifest:
+    manifest = Manifest(log())
     manifest.open_for_writing()
     return manifest
 
 
-@pytest.fixture
-def store() -> ObjectStorage:
-    return store_in_memory()
-
-
-@pytest.fixture(params=["file", "store"])
-def log(request: pytest.FixtureRequest, tmp_path: Path, store: ObjectStorage) -> OpenLog:
-    """One place for a log."""
-    if request.param == "store":
-        return lambda name: ObjectLog(store, name)
-    (tmp_path / ".state").mkdir()
-    return lambda _: FileLog(tmp_path)
-
-
-# A file
-
-
 def file_log(tmp_path: Path) -> OpenLog:
     (tmp_path / ".state").mkdir()
-    return lambda _: FileLog(tmp_path)
+    return lambda: FileLog(tmp_path)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 20])
@@ -72,7 +52,7 @@ def test_a_torn_last_line_is_ignored(tmp_path: Path, cut: int) -> None:
     again = writer(log)
     assert (again.chunks_with("a"), again.damaged) == ([0], [])
     again.add(own(1, "a", claims=2))
-    assert Manifest(log("")).counts() == {"claims": 3}
+    assert Manifest(log()).counts() == {"claims": 3}
     assert path.read_bytes().count(b"\n") == 2
 
 
@@ -83,36 +63,17 @@ def test_half_a_line_of_a_full_disk_is_written_over(tmp_path: Path) -> None:
     with (tmp_path / ".state" / "manifest.log").open("a") as stream:
         stream.write('12345678 {"step":"a"')
     manifest.add(own(2, "a", claims=1))
-    assert (Manifest(log("")).chunks_with("a"), Manifest(log("")).damaged) == ([0, 2], [])
+    assert (Manifest(log()).chunks_with("a"), Manifest(log()).damaged) == ([0, 2], [])
 
 
 def test_lines_about_what_is_not_there_take_no_memory(tmp_path: Path) -> None:
     log = file_log(tmp_path)
     writer(log).invalidate(("a", 0, MOST_CHUNKS), ("b", 0, MOST_CHUNKS))
     tracemalloc.start()
-    manifest = Manifest(log(""))
+    manifest = Manifest(log())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (manifest.damaged, manifest.chunks_with("a"), peak < 1 << 20) == ([], [], True)
-
-
-# Objects of a store
-
-
-def object_log(store: ObjectStorage) -> OpenLog:
-    return lambda name: ObjectLog(store, name)
-
-
-def test_an_earlier_writer_appends_nothing_more(store: ObjectStorage) -> None:
-    asleep = writer(object_log(store), "asleep")
-    asleep.add(own(0, "a", claims=1))
-    other = writer(object_log(store), "other")
-    with pytest.raises(StoppedEarly, match="another process has taken this run over"):
-        asleep.add(own(1, "a", claims=100))
-    other.add(own(1, "a", claims=2))
-    with pytest.raises(StoppedEarly, match="taken this run over"):
-        asleep.invalidate(("a", 0, 1))
-    assert Manifest(ObjectLog(store)).counts() == {"claims": 3}
 
 
 # Any changes
@@ -123,12 +84,11 @@ chunks = st.integers(0, CHUNKS - 1)
 class ManifestAgainstRows(RuleBasedStateMachine):
     """The model keeps the rows of each finished step, and the content of every part."""
 
-    @initialize(kind=st.sampled_from(["file", "store"]))
-    def open(self, kind: str) -> None:
+    @initialize()
+    def open(self) -> None:
         self.patch, self.folder = pytest.MonkeyPatch(), tempfile.TemporaryDirectory()
         self.patch.setattr("os.fsync", lambda _: None)
-        is_store = kind == "store"
-        self.log = object_log(store_in_memory()) if is_store else file_log(Path(self.folder.name))
+        self.log = file_log(Path(self.folder.name))
         self.manifest = writer(self.log)
         self.rows: dict[tuple[int, str], dict[str, int]] = {}
         #: The chunk of each row, by table and key of the set.
@@ -200,7 +160,7 @@ class ManifestAgainstRows(RuleBasedStateMachine):
         total: Counter[str] = Counter()
         for rows in self.rows.values():
             total.update(rows)
-        for view in (self.manifest, Manifest(self.log(""))):
+        for view in (self.manifest, Manifest(self.log())):
             assert not view.damaged
             assert +view.counts() == +total
             for chunk in range(CHUNKS):

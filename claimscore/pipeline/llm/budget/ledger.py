@@ -176,10 +176,10 @@ def read_ledger(path: Path) -> tuple[Spent, int, int]:
     if not path.exists():
         return Spent(), 0, 0
     with os_errors(path), path.open("rb") as lines:
-        return parse_ledger(lines, str(path))
+        return _parsed(lines, str(path))
 
 
-def parse_ledger(lines: Iterable[bytes], name: str) -> tuple[Spent, int, int]:
+def _parsed(lines: Iterable[bytes], name: str) -> tuple[Spent, int, int]:
     """What lines come to, the last number of a reservation, and the bytes of all whole lines.
 
     Reservations without a settlement count in full as possibly billed. Raises `ConfigError`, with
@@ -207,11 +207,6 @@ def parse_ledger(lines: Iterable[bytes], name: str) -> tuple[Spent, int, int]:
             ) from None
         size += len(line)
     return _total([spent, *map(in_doubt, reserved.values())]), last_number, size
-
-
-def short_form(spent: Spent) -> bytes:
-    """A ledger of one line that has these sums."""
-    return _line({"settle": [], **_counts(spent)})
 
 
 def _total(parts: Iterable[Spent]) -> Spent:

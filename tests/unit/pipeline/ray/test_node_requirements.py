@@ -15,7 +15,6 @@ from claimscore.pipeline.ray.node_requirements import (
     plan_layout,
     refuse_node,
 )
-from claimscore.storage import open_storage
 
 
 @pytest.mark.parametrize(
@@ -51,11 +50,12 @@ def test_a_cluster_without_the_device_is_refused() -> None:
 
 def test_a_node_sees_the_folder_of_the_run(tmp_path: Path) -> None:
     """A folder of the same name on another machine would swallow what a worker writes."""
-    where = str(tmp_path / "run")
-    mark_run_folder(open_storage(where), "this call")
+    folder, where = tmp_path / "run", str(tmp_path / "run")
+    (folder / ".state").mkdir(parents=True)
+    mark_run_folder(folder, "this call")
     assert lacking(where, "this call", ()) is None
     for mark in ("another call", ""):
-        mark_run_folder(open_storage(where), mark)
+        mark_run_folder(folder, mark)
         with pytest.raises(ConfigError, match=r"node 1\.2\.3\.4 .* does not see .*--out"):
             refuse_node("1.2.3.4", __version__, lacking(where, "this call", ()))
     assert "does not see" in str(lacking(str(tmp_path / "none"), "this call", ()))
@@ -64,7 +64,8 @@ def test_a_node_sees_the_folder_of_the_run(tmp_path: Path) -> None:
 
 def test_a_node_has_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not sent; the one that is missing is named."""
-    mark_run_folder(open_storage(tmp_path), "this call")
+    (tmp_path / ".state").mkdir()
+    mark_run_folder(tmp_path, "this call")
     monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", "sk-one")
     monkeypatch.delenv("OTHER", raising=False)
     lack = lacking(str(tmp_path), "this call", ("CLAIMSCORE_NLI_API_KEY", "OTHER"))

@@ -1,0 +1,500 @@
+"""A run directory: its parts, its lock, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.runs import RunDirectory, WorkerChunk, compaction, retry_if_compacted, scores_file
+from claimscore.runs.manifest_log import LOG_FILE
+from claimscore.runs.parts import PartFiles
+from claimscore.tables import CLAIMS, FAILURES
+from tests.support.run_tables import claims, failures, scores
+
+SIDES = ("a", "b")
+
+
+def kill(*_: object) -> None:
+    """What a signal does in the middle of a call."""
+    raise KeyboardInterrupt
+
+
+def views(run: RunDirectory) -> tuple[RunDirectory, RunDirectory]:
+    """The writer, and a reader of the files."""
+    return run, RunDirectory.reader(run.name)
+
+
+def names(run: RunDirectory, table: str = "claims") -> list[str]:
+    """The files of a table."""
+    folder = run.path / table
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def ids(frame: pl.DataFrame) -> list[str]:
+    return frame["id"].to_list()
+
+
+def of_side(chunk: int, side: str, text: str = "") -> pl.DataFrame:
+    """The claims of a chunk that one of two steps writes."""
+    n = chunk % 3 + 1
+    return CLAIMS.frame([{"id": f"{chunk}-{i}", "side": side, "text": text} for i in range(n)])
+
+
+def write(run: RunDirectory, *chunks: int) -> None:
+    """Two steps that write one table, one of them with failures in some chunks."""
+    for chunk in chunks:
+        failed = FAILURES.frame([{"id": f"{chunk}"}] * (chunk % 5 == 0))
+        run.write_parts(chunk, "decompose-a", {"claims": of_side(chunk, "a"), "failures": failed})
+        run.write_parts(chunk, "decompose-b", {"claims": of_side(chunk, "b")})
+
+
+def expected(*chunks: int) -> pl.DataFrame:
+    """The claims that `write` writes."""
+    return pl.concat([of_side(chunk, side) for chunk in chunks for side in SIDES])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A place with nothing there."""
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def run(path: Path) -> Iterator[RunDirectory]:
+    """The writer of a run directory there."""
+    with RunDirectory(path) as opened:
+        opened.check_settings({"seed": 0})
+        yield opened
+
+
+@pytest.fixture
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of 4 and 16 chunks."""
+    monkeypatch.setattr(compaction, "SIZES", (4, 16))
+
+
+# Steps and their parts
+
+
+def test_parts_are_read_back(run: RunDirectory) -> None:
+    run.write_parts(1, "decompose", {"claims": claims("c"), "failures": failures()})
+    run.write_parts(0, "decompose", {"claims": claims("a", "b"), "failures": failures("b")})
+    for view in views(run):
+        assert view.manifest.has(0, "decompose")
+        assert not view.manifest.has(0, "nli")
+        assert view.read("claims", 0).equals(claims("a", "b"))
+        assert ids(view.read("claims", 1, 0)) == ["c", "a", "b"]
+        assert ids(view.scan("claims").collect()) == ["a", "b", "c"]
+        assert view.steps_done("decompose") == 2
+        assert view.manifest.counts() == {"claims": 3, "failures": 1}
+        assert view.manifest.chunk_counts(0) == {"claims": 2, "failures": 1}
+    assert names(run) == ["part-000000-decompose.parquet", "part-000001-decompose.parquet"]
+
+
+def test_empty_tables_have_no_file_but_a_schema(run: RunDirectory) -> None:
+    records = pl.DataFrame({"id": ["a"], "refs": [["x", "y"]]})
+    assert run.read("records", 0).is_empty()
+    run.write_parts(0, "records", {"records": records})
+    run.write_parts(0, "decompose", {"claims": claims()})
+    assert not names(run)
+    for view in views(run):
+        assert view.manifest.has(0, "decompose")
+        assert view.read("claims", 0).equals(CLAIMS.empty())
+        assert view.scan("claims").collect().schema == CLAIMS.schema
+        assert view.read("records", 0).equals(records)
+        assert view.read("records", 1).schema == records.schema
+
+
+def test_redoing_a_step_replaces_its_parts(run: RunDirectory) -> None:
+    run.write_parts(0, "nli", {"failures": failures("n")})
+    run.write_parts(0, "decompose", {"claims": claims("a"), "failures": failures("b")})
+    run.write_parts(0, "decompose", {"claims": claims("a", "b"), "failures": failures()})
+    for view in views(run):
+        assert ids(view.read("claims", 0)) == ["a", "b"]
+        assert ids(view.read("failures", 0)) == ["n"]
+        assert view.manifest.counts() == {"claims": 2, "failures": 1}
+    assert names(run, "failures") == ["part-000000-nli.parquet"]
+
+
+def test_a_kill_while_redoing_leaves_the_step_undone(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.write_parts(0, "decompose", {"claims": claims("a"), "failures": failures("b")})
+    monkeypatch.setattr(PartFiles, "_write_part", kill)
+    with pytest.raises(KeyboardInterrupt):
+        run.write_parts(0, "decompose", {"claims": claims("a", "b")})
+    for view in views(run):
+        assert not view.manifest.has(0, "decompose")
+        assert not view.manifest.counts()
+        assert view.read("failures", 0).is_empty()
+
+
+def test_parts_without_manifest_are_not_seen(run: RunDirectory) -> None:
+    name = "claims/part-000000-decompose.parquet"
+    (run.path / "claims").mkdir()
+    (run.path / name).write_bytes(b"stale")
+    assert run.read("claims", 0).is_empty()
+    assert run.scan("claims").collect().is_empty()
+    run.write_parts(0, "decompose", {"claims": claims()})
+    assert not (run.path / name).exists()
+    (run.path / name).write_bytes(b"stale")
+    reopen(run)
+    assert not (run.path / name).exists()
+
+
+def test_a_damaged_part_is_named(run: RunDirectory) -> None:
+    run.write_parts(0, "decompose", {"claims": claims("a")})
+    name = "claims/part-000000-decompose.parquet"
+    (run.path / name).write_bytes(b"not parquet")
+    with pytest.raises(ConfigError, match=rf"{name}: damaged: not what was written"):
+        run.read("claims", 0)
+    (run.path / name).unlink()
+    with pytest.raises(ConfigError, match=rf"{name}: missing"):
+        run.read("claims", 0)
+
+
+# Chunks in workers
+
+
+def test_the_parts_of_a_worker_count_when_the_writer_says_so(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.write_parts(0, "facts-a", {"claims": claims("a"), "failures": failures()})
+    worker = WorkerChunk(run.name, 0, run.manifest.finished(0))
+    worker.write("decompose-a", {"claims": claims("x", "y"), "failures": failures()})
+    assert ids(run.read("claims", 0)) == ["a"]
+    monkeypatch.delattr(PartFiles, "write")  # no part is written again
+    for _ in range(2):
+        run.finish_written(worker.written["decompose-a"])
+        for view in views(run):
+            assert ids(view.read("claims", 0)) == ["x", "y", "a"]
+            assert view.manifest.counts() == {"claims": 3, "failures": 0}
+    monkeypatch.undo()
+
+
+# Compaction
+
+
+@pytest.mark.usefixtures("small_ranges")
+def test_sealed_chunks_are_compacted(run: RunDirectory) -> None:
+    write(run, *range(22))
+    assert len(names(run)) == 44
+    run.seal(*range(0, 22, 2))
+    run.seal(*range(1, 22, 2))
+    assert names(run) == [
+        *(f"part-000000-000015.1-decompose-{side}.parquet" for side in SIDES),
+        *(f"part-000016-000019.1-decompose-{side}.parquet" for side in SIDES),
+        *(f"part-{n:06d}-decompose-{side}.parquet" for n in (20, 21) for side in SIDES),
+    ]
+    for view in views(run):
+        for chunk in (0, 4, 5, 15, 19, 21):
+            worker = WorkerChunk(run.name, chunk, view.manifest.finished(chunk))
+            assert view.read("claims", chunk).equals(expected(chunk))
+            assert worker.read("claims").equals(expected(chunk))
+            assert worker.read("failures").equals(view.read("failures", chunk))
+        assert view.read("claims", *range(3, 19)).equals(expected(*range(3, 19)))
+        for side in SIDES:
+            in_order = pl.concat([of_side(chunk, side) for chunk in range(22)])
+            assert view.scan("claims", f"decompose-{side}").collect().equals(in_order)
+        found = view.scan("claims").collect()
+        assert found.sort("id", "side").equals(expected(*range(22)).sort("id", "side"))
+        assert ids(view.scan("failures").collect()) == ["0", "5", "10", "15", "20"]
+        assert view.manifest.counts() == {"claims": found.height, "failures": 5}
+
+
+@pytest.mark.usefixtures("small_ranges")
+def test_a_forgotten_chunk_is_compacted_again(run: RunDirectory) -> None:
+    write(run, *range(16))
+    run.seal(*range(16))
+    reopen(run)
+    run.forget(5, "decompose-a")
+    left = pl.concat([of_side(chunk, "a") for chunk in range(16) if chunk != 5])
+    for view in views(run):
+        assert not view.manifest.has(5, "decompose-a")
+        assert view.scan("claims", "decompose-a").collect().equals(left)
+    new = of_side(5, "a", "new")
+    run.write_parts(5, "decompose-a", {"claims": new, "failures": failures()})
+    run.seal(*range(16))
+    assert names(run) == [
+        "part-000000-000015.1-decompose-b.parquet",
+        "part-000000-000015.2-decompose-a.parquet",
+    ]
+    assert run.read("claims", 5).equals(pl.concat([new, of_side(5, "b")]))
+    assert run.read("claims", *range(6, 16)).equals(expected(*range(6, 16)))
+
+
+@pytest.mark.usefixtures("small_ranges")
+@pytest.mark.parametrize("killed_at", ["compact", "remove"])
+def test_a_kill_while_compacting(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    write(run, *range(8))
+    run.seal(*range(4))
+    with monkeypatch.context() as patch:
+        patch.setattr(PartFiles, killed_at, kill)
+        with pytest.raises(KeyboardInterrupt):
+            run.seal(*range(4, 8))
+    for view in views(run):
+        assert view.read("claims", *range(8)).equals(expected(*range(8)))
+    reopen(run)
+    run.seal(*range(8))
+    assert len(names(run)) == 4
+    assert run.read("claims", *range(8)).equals(expected(*range(8)))
+
+
+def test_records_of_many_chunks_in_one_file(run: RunDirectory) -> None:
+    frames = [pl.DataFrame({"id": [f"{n}", f"{n}!"], "note": [n, n]}) for n in range(6)]
+    run.write_chunks(0, "records", "records", frames[:4])
+    run.write_chunks(4, "records", "records", frames[4:])
+    files = ["part-000000-000003.1.parquet", "part-000004-000005.1.parquet"]
+    assert names(run, "records") == files
+    for view in views(run):
+        for chunk, frame in enumerate(frames):
+            assert view.read("records", chunk).equals(frame)
+        assert view.scan("records").collect().equals(pl.concat(frames))
+    (run.path / "records" / files[0]).unlink()
+    with pytest.raises(ConfigError, match=rf"{files[0]}: missing"):
+        run.read("records", 3)
+
+
+@pytest.mark.usefixtures("small_ranges")
+def test_readers_follow_a_compaction(run: RunDirectory) -> None:
+    write(run, *range(4))
+    reader = RunDirectory.reader(run.name)
+    looks = []
+
+    @retry_if_compacted
+    def rows() -> int:
+        view = RunDirectory.reader(run.name)
+        looks.append(len(names(run)))
+        run.seal(*range(4))
+        return view.scan("claims").collect().height
+
+    assert rows() == run.manifest.counts()["claims"]
+    assert looks == [8, 2]
+    assert reader.read("claims", 2).equals(expected(2))
+    shutil.rmtree(run.path / "claims")
+    with pytest.raises(ConfigError, match="missing"):
+        rows()
+
+
+def test_a_lost_manifest_is_named_and_made_again(run: RunDirectory) -> None:
+    assert RunDirectory.reader(run.name).manifest.counts() == {}
+    (run.path / "claims").mkdir()
+    (run.path / "claims/part-000000-decompose.parquet").write_bytes(b"a kill before a line")
+    assert RunDirectory.reader(run.name).manifest.counts() == {}
+    run.write_parts(0, "decompose", {"claims": claims("a")})
+    (run.path / LOG_FILE).unlink()
+    lost = rf"{run.name} is damaged: its manifest is lost; run the same command again"
+    with pytest.raises(ConfigError, match=lost):
+        RunDirectory.reader(run.name)
+    reopen(run)
+    assert RunDirectory.reader(run.name).manifest.counts() == {}
+    assert not names(run)
+
+
+# Other files
+
+
+def test_a_reader_takes_no_lock_and_writes_nothing(run: RunDirectory) -> None:
+    run.write_parts(0, "decompose", {"claims": claims("a")})
+    reader = RunDirectory.reader(run.name)
+    assert reader.is_locked
+    assert reader.manifest.counts() == {"claims": 1}
+    assert reader.title == run.name.rpartition("/")[2]
+    for write in (
+        lambda: reader.event("x"),
+        lambda: reader.write_parts(0, "a", {}),
+        lambda: reader.check_settings({}),
+    ):
+        with pytest.raises(RuntimeError, match="not open for writing"):
+            write()
+    run.__exit__(None, None, None)
+    assert not reader.is_locked
+    run.__enter__()
+
+
+def test_a_place_that_is_no_run_directory(path: Path) -> None:
+    assert not RunDirectory.is_at(path)
+    with pytest.raises(ConfigError, match=f"{path}: not a run directory; there is no run.tom"):
+        RunDirectory.reader(path)
+    with pytest.raises(RuntimeError, match="not open"):
+        RunDirectory(path).manifest.has(0, "decompose")
+
+
+def test_a_place_with_other_files_is_refused(path: Path) -> None:
+    (path / "thesis").mkdir(parents=True)
+    (path / "thesis/chapter.tex").write_bytes(b"x")
+    with pytest.raises(ConfigError, match=r"a folder with other files \(thesis\)"):
+        RunDirectory(path).__enter__()
+    assert sorted(path.rglob("*")) == [path / "thesis", path / "thesis/chapter.tex"]
+
+
+def test_a_refused_run_leaves_nothing(path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such model"), RunDirectory(path) as run:
+        raise ConfigError("no such model")
+    assert not run.path.exists()
+
+
+def reopen(run: RunDirectory) -> None:
+    """End the writer, and open the run directory again."""
+    run.__exit__(None, None, None)
+    run.__enter__()
+
+
+# Opening and the lock
+
+
+def test_new_folder_is_private(run: RunDirectory) -> None:
+    run.write_parts(0, "decompose", {"claims": claims("a")})
+    for path in (run.path, run.state, run.path / "claims"):
+        assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_opener_is_refused(run: RunDirectory) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=f"is in use by process {os.getpid()};"):
+            RunDirectory(run.path).__enter__()
+
+
+def test_writer_whose_folder_was_removed_stops(tmp_path: Path) -> None:
+    path, nothing = tmp_path / "run", {"failures": failures()}
+    with RunDirectory(path) as directory:
+        directory.write_parts(0, "decompose-a", nothing)
+        shutil.rmtree(path)
+        with RunDirectory(path) as second:
+            second.write_parts(1, "decompose-a", nothing)
+            with pytest.raises(StoppedEarly, match="removed"):
+                directory.write_parts(2, "decompose-a", nothing)
+            second.write_parts(3, "decompose-a", nothing)
+    with RunDirectory(path) as third:
+        assert (third.manifest.damaged, third.manifest.chunks_with("decompose-a")) == ([], [1, 3])
+
+
+def test_leftovers_of_a_kill_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with RunDirectory(path) as run:
+        run.write_parts(0, "decompose", {"claims": claims("a")})
+    ours = ("claims/.part-000001-decompose.parquet", ".scores.csv", ".state/.manifest.log")
+    for name in ours:
+        (path / f"{name}.0a1b2c3d.tmp").write_text("half")
+    (path / "events.jsonl").write_text('{"kind": "ha')
+    with RunDirectory(path) as run:
+        run.event("resumed")
+    assert not list(path.rglob("*.tmp"))
+    lines = (path / "events.jsonl").read_text().splitlines()
+    assert json.loads(lines[1])["kind"] == "resumed"
+
+
+def test_temporary_files_of_others_stay(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with RunDirectory(path) as run:
+        run.write_parts(0, "decompose", {"claims": claims("a")})
+    theirs = (".mine.tmp", ".mine.txt.0a1b2c3d.tmp", "claims/.mydraft.tmp", ".scores.csv.mine.tmp")
+    for name in theirs:
+        (path / name).write_text("mine")
+    (path / ".folder.tmp").mkdir()
+    (path / ".scores.csv.0a1b2c3d.tmp").mkdir()
+    (path / ".run.toml.0a1b2c3d.tmp").symlink_to(path / ".mine.tmp")
+    before = sorted(path.rglob("*.tmp"))
+    with RunDirectory(path) as run:
+        run.event("resumed")
+    assert sorted(path.rglob("*.tmp")) == before
+
+
+def test_damaged_lines_are_named_and_their_steps_undone(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with RunDirectory(path) as run:
+        run.check_settings({"seed": 0})
+        for chunk in range(3):
+            run.write_parts(chunk, "decompose", {"claims": claims("a")})
+    manifest = path / ".state" / "manifest.log"
+    manifest.write_bytes(manifest.read_bytes().replace(b'"chunks":[1,2,0]', b'"chunks":[1,2,1]'))
+    with pytest.raises(ConfigError, match=r"manifest\.log, line 2: damaged; the same command"):
+        RunDirectory.reader(path)
+    with RunDirectory(path) as run:
+        assert run.manifest.damaged == [f"{manifest}, line 2: damaged"]
+        assert run.manifest.chunks_with("decompose") == [0, 2]
+    assert RunDirectory.reader(path).manifest.chunks_with("decompose") == [0, 2]
+
+
+# Scores
+
+
+@settings(max_examples=20, deadline=None)
+@given(cuts=st.lists(st.integers(0, 250), max_size=6))
+def test_scores_have_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int]
+) -> None:
+    edges = [0, *sorted(cuts), 250]
+    frames = [scores(a, b) for a, b in itertools.pairwise(edges)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scores_file, "ROW_GROUP", 100)
+        with RunDirectory(tmp_path_factory.mktemp("r") / "run") as run:
+            run.write_scores([scores(0, 250)])
+            whole = (run.path / "scores.parquet").read_bytes()
+            run.write_scores(iter(frames))
+            assert (run.path / "scores.parquet").read_bytes() == whole
+            assert pl.read_parquet(whole).equals(scores(0, 250))
+            assert not (run.state / "scores").exists()
+
+
+def test_failing_scores_leave_the_old_file(run: RunDirectory) -> None:
+    def failing() -> Iterator[pl.DataFrame]:
+        yield scores(0, 3)
+        raise KeyboardInterrupt
+
+    run.write_scores([scores(0, 2)])
+    with pytest.raises(KeyboardInterrupt):
+        run.write_scores(failing())
+    assert pl.read_parquet(run.path / "scores.parquet").height == 2
+    assert not (run.state / "scores").exists()
+
+
+# Refusals of the system
+
+
+def test_full_disk_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run.write_parts(1, "decompose", {"claims": claims("b")})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        with pytest.raises(StoppedEarly, match=r"part-000000-decompose\.parquet: the disk is full"):
+            run.write_parts(0, "decompose", {"claims": claims("a")})
+        with pytest.raises(StoppedEarly, match=r"scores\.json: the disk is full"):
+            run.write_scores([scores(0, 2)])
+        with pytest.raises(StoppedEarly, match=r"summary\.json: the disk is full"):
+            run.write_summary({})
+    assert not run.manifest.has(0, "decompose")
+    run.write_parts(0, "decompose", {"claims": claims("a")})
+    (run.path / "events.jsonl").symlink_to("/dev/full")
+    with pytest.raises(StoppedEarly, match=r"events\.jsonl: the disk is full"):
+        run.event("x")
+
+
+def test_full_disk_under_polars_is_one_line(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = "parquet: underlying IO error: No space left on device (os error 28)"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise pl.exceptions.ComputeError(message)
+
+    run.write_scores([scores(0, 2)])
+    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", refuse)
+    with pytest.raises(StoppedEarly, match="parquet: the disk is full; free"):
+        run.write_scores([scores(0, 3)])
+    assert pl.read_parquet(run.path / "scores.parquet").height == 2
