@@ -35,13 +35,11 @@ from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, RejectedItemsError
 from claimscore.pipeline.encoders.results import open_store
-from claimscore.pipeline.llm.providers.base import load_provider
-from claimscore.pipeline.llm.session import open_engine
-from claimscore.pipeline.llm_stage import TaskResult, run_task
+from claimscore.pipeline.llm_stage import TaskResult, plan_engine, run_task
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.model_pass import without_rejected
 from claimscore.pipeline.passes.support import SUPPORT_PASS
-from claimscore.pipeline.plan import make_plan
+from claimscore.pipeline.plan import only, open_plan, plan_steps
 from claimscore.pipeline.tasks.verify import deciding
 from claimscore.records.rows import rows_in_memory
 from claimscore.tables import CLAIMS, FAILURES, SUPPORT
@@ -306,22 +304,12 @@ def _of_texts(
 
 def _ask(task: str, records: pl.DataFrame, config: RunConfig) -> TaskResult:
     """What a language model answers about the records, as rows and failures of the task."""
-    plan = make_plan(config, records.columns, (), asked=(task,))
-    (planned,) = (one for one in plan.tasks if one.task.name == task)
-    llm = config.llm.of(task)
-    provider = load_provider(llm)
+    plan = open_plan(only(plan_steps(config, (), records.columns), [task]))
+    (planned,) = plan.tasks
 
     async def ask() -> TaskResult:
-        async with open_engine(
-            llm,
-            {task: provider},
-            config.cache_dir,
-            models=plan.other_models,
-            retry_failed=config.retry_failed,
-            on_event=_warn,
-        ) as engine:
-            tables = {CLAIMS.name: _claims(records)}
-            return await run_task(planned, records, tables, engine, config.granularity)
+        async with plan_engine(plan, _warn) as engine:
+            return await run_task(planned, records, {CLAIMS.name: _claims(records)}, engine)
 
     return run_blocking(ask)
 

@@ -32,7 +32,13 @@ from claimscore.config import (
 )
 from claimscore.console.progress import progress_display
 from claimscore.errors import ClaimscoreError, ConfigError
-from claimscore.pipeline.plan import load_metrics, make_plan, read_records, required_columns
+from claimscore.pipeline.plan import (
+    load_metrics,
+    open_plan,
+    plan_steps,
+    read_records,
+    required_columns,
+)
 from claimscore.pipeline.run import run
 from claimscore.pipeline.run import score as add_metrics
 from claimscore.pipeline.settings import result_settings
@@ -270,9 +276,9 @@ def _name(config: RunConfig) -> str:
         raise ConfigError("standard input cannot be read here; give the data or a path")
     with tempfile.TemporaryDirectory(prefix="claimscore-") as spool:
         dataset = read_records(config, required_columns(metrics), Path(spool), None)
-    plan = make_plan(config, list(dataset.columns), metrics)
+    plan = open_plan(plan_steps(config, metrics, list(dataset.columns)), asks=False)
     records = {"digest": dataset.digest, "count": dataset.n_records}
-    settings = result_settings(config, plan, {}, records)
+    settings = result_settings(plan, records)
     settings |= {"claimscore": __version__, "columns": list(dataset.columns)}
     for task, prompt in plan.asked.items():
         llm = config.llm.of(task)

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import anyio
@@ -20,10 +21,13 @@ from anyio import lowlevel
 
 from claimscore.config import Granularity
 from claimscore.errors import ParseError
-from claimscore.pipeline.chunks import waves
+from claimscore.pipeline.llm.budget.ledger import Ledger
+from claimscore.pipeline.llm.endpoints import OnEvent
+from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, extra_params
 from claimscore.pipeline.llm.question import Answer, Parse, ParseWord
-from claimscore.pipeline.plan import PlannedTask
+from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.plan import Plan, PlannedTask, waves
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, UnitAnswer, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
@@ -67,11 +71,26 @@ class TaskResult:
     findings: pl.DataFrame = dataclasses.field(default_factory=CLAIM_CHECKS.empty)
 
 
+def plan_engine(
+    plan: Plan, on_event: OnEvent, ledger: Ledger | None = None
+) -> AbstractAsyncContextManager[Engine]:
+    """The engine that answers the tasks of an open plan; parameters as of `open_engine`."""
+    config = plan.config
+    return open_engine(
+        config.llm,
+        plan.providers,
+        config.cache_dir,
+        models=plan.other_models,
+        ledger=ledger,
+        retry_failed=config.retry_failed,
+        on_event=on_event,
+    )
+
+
 async def do_tasks(
     tasks: Sequence[PlannedTask],
     files: ChunkFiles,
     engine: AskableEngine | None,
-    granularity: Granularity,
     *,
     on_asked: Callable[[], None],
 ) -> None:
@@ -85,7 +104,7 @@ async def do_tasks(
     async def do_task(planned: PlannedTask) -> None:
         before = {TASKS[name].table.name for name in planned.task.after}
         tables = {table: await anyio.to_thread.run_sync(files.read, table) for table in before}
-        result = await run_task(planned, records, tables, engine, granularity)
+        result = await run_task(planned, records, tables, engine)
         frames = {planned.task.table.name: result.rows, "failures": result.failures}
         if planned.task.findings is not None:
             frames[CLAIM_CHECKS.name] = result.findings
@@ -105,7 +124,6 @@ async def run_task(
     records: pl.DataFrame,
     tables: Mapping[str, pl.DataFrame],
     engine: AskableEngine | None,
-    granularity: Granularity,
 ) -> TaskResult:
     """Ask the task's questions about the chunk and put the answers into its table."""
     task, prompt = planned.task, planned.prompt
@@ -113,21 +131,19 @@ async def run_task(
         rows_only = sentences_as_claims(side_texts(records, planned.sides))
         return TaskResult(rows_only, FAILURES.empty())
     assert engine is not None, "a task with a prompt needs an engine"
-    units = task_units(planned, records, tables, granularity)
-    prompt_requests = PromptRequests(task, prompt, engine.provider_for(task.name), granularity)
+    units = task_units(planned, records, tables)
+    provider = engine.provider_for(task.name)
+    prompt_requests = PromptRequests(task, prompt, provider, planned.granularity)
     return task_result(prompt_requests, units, await ask_units(prompt_requests, units, engine))
 
 
 def task_units(
-    planned: PlannedTask,
-    records: pl.DataFrame,
-    tables: Mapping[str, pl.DataFrame],
-    granularity: Granularity,
+    planned: PlannedTask, records: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
 ) -> list[Unit]:
     """The units of a chunk that the task asks about; `tables` are those of the tasks before it."""
     texts = side_texts(records, planned.sides)
-    window = planned.window_tokens
-    return planned.task.units(TaskInput(texts, granularity, tables, records, window))
+    how = planned.granularity, tables, records, planned.window_tokens
+    return planned.task.units(TaskInput(texts, *how))
 
 
 def task_result(

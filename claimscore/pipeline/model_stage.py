@@ -22,13 +22,12 @@ from anyio import CapacityLimiter
 
 from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
-from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders import Models, Worker, load_model, load_workers
 from claimscore.pipeline.encoders.devices import device_wait_s
 from claimscore.pipeline.encoders.protocols import OnBatch
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.passes import PassInput
-from claimscore.pipeline.plan import PlannedPass
+from claimscore.pipeline.plan import ChunkTodo, PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.settings import check_model_facts, model_settings
 from claimscore.runs import ChunkFiles, RunDirectory

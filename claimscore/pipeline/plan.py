@@ -1,19 +1,33 @@
-"""The plan of a run: its metrics, and so its tasks on their sides and its model passes."""
+"""The plan of a run: what its configuration comes to for its records.
+
+`plan_steps` says which tasks and passes the metrics need, `missing` which of them a folder lacks,
+and `open_plan` gives the tasks their prompts and providers. From then on the plan is all that a
+stage gets of the configuration.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
-from typing import BinaryIO
+from types import MappingProxyType
+from typing import Any, BinaryIO
 
 from claimscore.config import (
     BATCH,
     LLM_VERIFIER,
-    TASK_NAMES,
     EncoderConfig,
+    Granularity,
     LLMConfig,
     RunConfig,
 )
@@ -41,20 +55,28 @@ from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.prompts.prompt import TEXT_FIELD, TEXTS_FIELD
 from claimscore.records.columns import ALTERNATIVES, likely_columns
 from claimscore.records.dataset import Dataset, MissingColumnsError, Required, Selection, prepare
+from claimscore.runs import RunDirectory
 from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE
+
+#: Records that are worked on together, where the user does not say.
+CHUNK_RECORDS = 64
+
+#: A short run has so many chunks at least, so that the models begin while answers still come.
+LEAST_CHUNKS = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class PlannedTask:
-    """One task with the prompt it uses and the sides it is done for.
+    """One task with the sides it is done for, its prompt, and how long the texts of a request are.
 
-    `prompt` is None for `--units sentences`: the claims are the sentences; and for a task
-    that is finished. `window_tokens` is for tasks that ask about windows of long texts.
+    `prompt` is None before the plan is open, and for `--units sentences`: the claims are the
+    sentences. `window_tokens` is for tasks that ask about windows of long texts.
     """
 
     task: Task
-    prompt: Prompt | None
     sides: tuple[str, ...]
+    prompt: Prompt | None = None
+    granularity: Granularity = "sentence"
     window_tokens: int = WINDOW_TOKENS
 
     @property
@@ -78,11 +100,16 @@ class PlannedPass:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The union of what the chosen metrics and tasks need, each once."""
+    """The union of what the metrics and tasks of `config` need, each once.
 
+    `providers` are by the tasks that ask one: none before the plan is open.
+    """
+
+    config: RunConfig
     metrics: tuple[Metric, ...]
     tasks: tuple[PlannedTask, ...]
     passes: tuple[PlannedPass, ...]
+    providers: Mapping[str, Provider] = dataclasses.field(default_factory=dict)
 
     @property
     def asked(self) -> dict[str, Prompt]:
@@ -98,6 +125,15 @@ class Plan:
     def roles(self) -> tuple[str, ...]:
         """The models that the passes ask, each once."""
         return tuple(dict.fromkeys(planned.model_pass.role for planned in self.passes))
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkTodo:
+    """The missing steps of one chunk."""
+
+    chunk: int
+    tasks: tuple[PlannedTask, ...] = ()
+    passes: tuple[PlannedPass, ...] = ()
 
 
 def load_metrics(names: Sequence[str], files: Iterable[Path] = ()) -> tuple[Metric, ...]:
@@ -151,39 +187,79 @@ def _fitting(config: RunConfig, names: Sequence[str]) -> str:
     return f"; metrics that fit{how}: {', '.join(needed)}"
 
 
-def make_plan(
-    config: RunConfig,
-    columns: Sequence[str],
-    metrics: Sequence[Metric] | None = None,
-    asked: Collection[str] = TASK_NAMES,
-) -> Plan:
-    """The plan for records that have `columns`; `ConfigError` where a metric lacks something.
+def plan_steps(config: RunConfig, metrics: Sequence[Metric], columns: Sequence[str]) -> Plan:
+    """What the metrics, and the tasks of `config`, need of records that have `columns`.
 
-    `metrics` are those of the run, where the caller has loaded them already. Tasks that are not
-    `asked`, because all of their answers are there, need no prompt and get none.
+    Pure: no prompt is read and no model looked for. `ConfigError` where a metric needs what there
+    is not, or a task has no column to read.
     """
-    if metrics is None:
-        metrics = load_metrics(config.metrics, config.metric_files)
     metrics = [with_verifier(metric, config.encoders) for metric in metrics]
     refuse_all(functools.partial(_refuse_unknown_needs, metric) for metric in metrics)
     sides = _task_sides(config, metrics, columns)
-    tasks: list[PlannedTask] = []
-
-    def add(name: str) -> None:
-        prompt = _prompt_or_none(config, name) if name in asked else None
-        tasks.append(PlannedTask(TASKS[name], prompt, sides[name], config.window_tokens))
-
-    names = [name for name in TASKS if sides.get(name)]
+    how = config.granularity, config.window_tokens
+    tasks = tuple(
+        PlannedTask(TASKS[name], sides[name], None, *how) for name in TASKS if name in sides
+    )
     claim_sides = sides.get("decompose", ()) if config.units == "claims" else ()
-    passes = _passes(config.encoders, metrics, claim_sides)
+    return Plan(config, tuple(metrics), tasks, _passes(config.encoders, metrics, claim_sides))
+
+
+def missing(plan: Plan, directory: RunDirectory) -> Plan:
+    """The part of a plan whose steps are not finished in all chunks of a folder.
+
+    What was done with a prompt or a model stays done when these are named no more.
+    """
+    todo = find_todo(plan, directory, directory.n_chunks, retry_failed=False)
+    steps = {planned.step for item in todo for planned in item.passes}
+    return only(
+        dataclasses.replace(plan, passes=tuple(p for p in plan.passes if p.step in steps)),
+        {planned.task.name for item in todo for planned in item.tasks},
+    )
+
+
+def only(plan: Plan, tasks: Collection[str]) -> Plan:
+    """The plan with these tasks alone."""
+    return dataclasses.replace(plan, tasks=tuple(p for p in plan.tasks if p.task.name in tasks))
+
+
+def open_plan(
+    plan: Plan, *, checks: Iterable[Callable[[], object]] = (), asks: bool = True
+) -> Plan:
+    """The plan with the prompts of its tasks and, unless it `asks` nothing, their providers.
+
+    `Obstacles` with all that keeps the work from beginning, before it makes anything: packages,
+    prompts, tasks that a language model cannot do, a key, and what `checks` of the caller raise.
+    """
+    config, tasks = plan.config, list[PlannedTask]()
+    providers: dict[str, Provider] = {}
+
+    def read_prompt(planned: PlannedTask) -> None:
+        reads_none = planned.task.name == "decompose" and config.units == "sentences"
+        prompt = None if reads_none else task_prompt(config, planned.task.name)
+        tasks.append(dataclasses.replace(planned, prompt=prompt))
+
+    def open_providers() -> None:
+        asked = [planned.task.name for planned in tasks if planned.prompt is not None]
+        _refuse_tasks(config.llm, plan.metrics, asked)
+        if asks and len(tasks) == len(plan.tasks):
+            providers.update(load_providers(config.llm, asked))
+
     refuse_all(
         [
-            *(metric.check for metric in metrics),
-            *(functools.partial(add, name) for name in names),
-            lambda: _refuse_tasks(config.llm, metrics, [p.task.name for p in tasks if p.prompt]),
+            *checks,
+            *(metric.check for metric in plan.metrics),
+            *(functools.partial(read_prompt, planned) for planned in plan.tasks),
+            open_providers,
         ]
     )
-    return Plan(tuple(metrics), tuple(tasks), passes)
+    return dataclasses.replace(plan, tasks=tuple(tasks), providers=providers)
+
+
+def named_models(plan: Plan, done: Container[str]) -> Iterator[Callable[[], object]]:
+    """For each model of a plan a check that an option names it, but for the roles in `done`."""
+    for role in plan.roles:
+        if role not in done:
+            yield functools.partial(check_named, role, plan.config.encoders)
 
 
 def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
@@ -215,50 +291,6 @@ def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
     return dataclasses.replace(metric, requires=requires)
 
 
-def plan_run(
-    config: RunConfig,
-    metrics: Sequence[Metric],
-    columns: Sequence[str],
-    has_model: Container[str] = (),
-    lacking: ConfigError | None = None,
-) -> tuple[Plan, dict[str, Provider]]:
-    """The plan of a run of these metrics, and the providers of the tasks that ask one.
-
-    `Obstacles` with all that keeps the run from beginning, before it makes anything: columns
-    (`lacking`), packages, models that no option names, a key. `has_model` are the roles whose work
-    may be done already.
-    """
-    planned: list[tuple[Plan, dict[str, Provider]]] = []
-
-    def columns_there() -> None:
-        if lacking is not None:
-            raise lacking
-
-    def plan() -> None:
-        made = make_plan(config, columns, metrics)
-        planned.append((made, load_providers(config.llm, made.asked)))
-
-    roles = dict.fromkeys(
-        config.encoders.role_of(PASSES[need.kind].role)
-        for metric in metrics
-        for need in with_verifier(metric, config.encoders).requires.passes
-        if need.kind in PASSES
-    )
-    refuse_all(
-        [
-            columns_there,
-            plan,
-            *(
-                functools.partial(check_named, role, config.encoders)
-                for role in roles
-                if role not in has_model
-            ),
-        ]
-    )
-    refuse_unused(config, planned[0][0])
-    return planned[0]
-
-
 def needs_of(metric: Metric) -> list[str]:
     """What a metric still needs on this machine without any option: an LLM, models, packages."""
     needs = []
@@ -283,8 +315,9 @@ def needs_of(metric: Metric) -> list[str]:
     return list(dict.fromkeys(needs))
 
 
-def refuse_unused(config: RunConfig, plan: Plan) -> None:
+def refuse_unused(plan: Plan) -> None:
     """`ConfigError` where a prompt or a model was chosen for a task that the run never asks."""
+    config = plan.config
     chosen = [(task, f"--prompt {task}={prompt}") for task, prompt in config.prompts.items()]
     chosen += [(task, f"--llm {task}={config.llm.of(task).model}") for task in config.llm.by_task]
     for task, option in chosen:
@@ -326,12 +359,6 @@ def _refuse_tasks(llm: LLMConfig, metrics: Sequence[Metric], names: Sequence[str
         except ConfigError as exc:
             where = f"{', '.join(asking) or '--tasks'}: " if beyond else ""
             raise ConfigError(f"{where}{exc}") from None
-
-
-def _prompt_or_none(config: RunConfig, name: str) -> Prompt | None:
-    if name == "decompose" and config.units == "sentences":
-        return None
-    return task_prompt(config, name)
 
 
 def task_prompt(config: RunConfig, name: str) -> Prompt:
@@ -456,3 +483,88 @@ def check_model(prompt: Prompt, llm: LLMConfig, where: str) -> None:
                 f"{where}: the prompt names the model {model}, which --llm {llm.model} cannot "
                 "ask; name a server's model with --llm, or leave settings.model out"
             )
+
+
+# Chunks
+
+
+def with_chunk_size(
+    config: RunConfig, n_records: int, stored: Mapping[str, Any] = MappingProxyType({})
+) -> RunConfig:
+    """The settings with a number of records a chunk: that of the folder's `stored` settings, the
+    user's, or one that suits so many records.
+
+    A model on this machine answers at once, so nothing is gained there by small chunks.
+    """
+    if config.chunk_records:
+        return config
+    size = CHUNK_RECORDS
+    llm = config.llm
+    if not all(is_local(llm.of(task).family) for task in ("", *llm.by_task)):
+        size = min(size, max(1, -(-n_records // LEAST_CHUNKS)))
+    return dataclasses.replace(config, chunk_records=stored.get("chunk_records", size))
+
+
+def find_todo(
+    plan: Plan, directory: RunDirectory, n_chunks: int, retry_failed: bool
+) -> list[ChunkTodo]:
+    """The chunks with missing steps, in order.
+
+    With `retry_failed`, the steps that left failures are forgotten first, and with them
+    the steps that were made from their rows.
+    """
+    todo = []
+    for chunk in range(n_chunks):
+        if retry_failed:
+            _forget_failed(plan, directory, chunk)
+        item = _chunk_todo(plan, directory, chunk)
+        if item.tasks or item.passes:
+            todo.append(item)
+    return todo
+
+
+def _chunk_todo(plan: Plan, directory: RunDirectory, chunk: int) -> ChunkTodo:
+    steps = directory.manifest.steps(chunk)
+    return ChunkTodo(
+        chunk,
+        tuple(part for task in plan.tasks if (part := _missing_sides(task, steps))),
+        tuple(planned for planned in plan.passes if planned.step not in steps),
+    )
+
+
+def waves(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:
+    """The tasks in groups, each after those whose rows it reads."""
+    left = list(tasks)
+    while left:
+        names = {planned.task.name for planned in left}
+        ready = [planned for planned in left if not names.intersection(planned.task.after)]
+        yield ready
+        left = [planned for planned in left if planned not in ready]
+
+
+def sides_done(task: str, steps: Iterable[str]) -> set[str]:
+    """The sides that finished steps of a task cover."""
+    works = (step.split("-") for step in steps)
+    return {side for work, *sides in works if work == task for side in sides}
+
+
+def _missing_sides(planned: PlannedTask, steps: frozenset[str]) -> PlannedTask | None:
+    """The task for the sides that no finished step covers; None where all are covered."""
+    done = sides_done(planned.task.name, steps)
+    sides = tuple(side for side in planned.sides if side not in done)
+    return dataclasses.replace(planned, sides=sides) if sides else None
+
+
+def _forget_failed(plan: Plan, directory: RunDirectory, chunk: int) -> None:
+    stages = set(directory.read("failures", chunk)["stage"].unique())
+    if not stages:
+        return
+    for planned in plan.tasks:
+        if stages.intersection(planned.task.after):
+            stages.add(planned.task.name)
+    for planned_pass in plan.passes:
+        if stages.intersection(planned_pass.model_pass.after):
+            stages.add(planned_pass.model_pass.kind)
+    for step in directory.manifest.steps(chunk):
+        if step.partition("-")[0] in stages:
+            directory.forget(chunk, step)

@@ -9,32 +9,37 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import polars as pl
 
 from claimscore import __version__
 from claimscore.atomic import os_errors
-from claimscore.config import RunConfig
+from claimscore.config import LLM_VERIFIER, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import Metric
 from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate import Estimate, estimate_left
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
-from claimscore.pipeline.llm.providers.base import Provider, is_local, load_providers
+from claimscore.pipeline.llm.providers.base import is_local
 from claimscore.pipeline.llm.session import why_not_asked
 from claimscore.pipeline.model_stage import ModelPool, local_models
 from claimscore.pipeline.paces import remember_paces
 from claimscore.pipeline.plan import (
+    ChunkTodo,
     Plan,
-    make_plan,
-    plan_run,
+    find_todo,
+    missing,
+    named_models,
+    open_plan,
+    plan_steps,
     read_records,
+    refuse_unused,
     required_columns,
     selection_of,
+    with_chunk_size,
 )
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.ray import check_ray, ray_models
@@ -54,7 +59,6 @@ from claimscore.pipeline.settings import (
 )
 from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.supervision import signals_held
-from claimscore.pipeline.tasks.verify import VERIFY
 from claimscore.records.columns import ALTERNATIVES
 from claimscore.records.dataset import (
     Dataset,
@@ -136,23 +140,27 @@ def _go_on(
     config, metrics = _with_earlier_metrics(config, known, directory)
     required = required_columns(metrics)
     reporter.phase("reading", directory)
-    has_model = directory.settings.get("additive", {})
+    done = directory.settings.get("additive", {})
     try:
         dataset = find_records(config, required, directory, stdin)
     except MissingColumnsError as exc:
         _refuse_another_input(directory, input_name(config.input))
-        plan_run(config, metrics, exc.names, has_model, exc)
+        plan = plan_steps(config, metrics, exc.names)
+        open_plan(plan, checks=[functools.partial(_refuse, exc), *named_models(plan, done)])
         raise
-    plan, providers = plan_run(config, metrics, list(dataset.columns), has_model)
+    config = with_chunk_size(config, dataset.n_records, directory.settings)
+    plan = plan_steps(config, metrics, list(dataset.columns))
+    plan = open_plan(plan, checks=named_models(plan, done))
+    refuse_unused(plan)
     records: JSON = {"digest": dataset.digest, "count": dataset.n_records}
     records |= {"strip_html": True} if config.strip_html else {}
     _refuse_other_records(directory, records)
-    config = with_chunk_size(config, dataset.n_records, directory.settings)
-    work = _Work.begin(config, directory, plan, providers, records, reporter)
+    directory.forget_settings(unused_settings(directory))
+    work = _Work.begin(plan, directory, records, reporter)
     directory.write_plan(stored_plan(plan, input_name(config.input)))
     copy_records(dataset, config, required, directory)
     todo = work.todo()
-    if todo and not all(is_local(provider.family) for provider in providers.values()):
+    if todo and not all(is_local(provider.family) for provider in plan.providers.values()):
         for check in work.text_checks:  # before they are paid for
             reporter.notice(f"texts {check['text']}")
     work.estimate(todo, on_estimate)
@@ -187,38 +195,15 @@ def score(
             config = as_made(config, directory.settings)
             records, stored = directory.settings["records"], directory.plan()
             config = dataclasses.replace(config, input=str(stored["input"]))
-        config, loaded = _with_earlier_metrics(config, known, directory)
-        plan, missing = _plan_of_the_missing(config, loaded, directory)
-        _check_columns(directory, required_columns(plan.metrics))
-        providers = load_providers(config.llm, plan.asked)
-        work = _Work.begin(config, directory, plan, providers, records, reporter, missing)
+        config, metrics = _with_earlier_metrics(config, known, directory)
+        plan = plan_steps(config, metrics, directory.read("records", 0).columns)
+        _check_columns(directory, required_columns(metrics))
+        work = _Work.begin(open_plan(missing(plan, directory)), directory, records, reporter)
         with damage_as_error(directory.name):
             directory.write_plan(stored_plan(plan, config.input, stored))
         todo = work.todo()
         work.estimate(todo, on_estimate)
         return work.finish(todo)
-
-
-def _plan_of_the_missing(
-    config: RunConfig, metrics: Sequence[Metric], directory: RunDirectory
-) -> tuple[Plan, Plan]:
-    """The plan of a folder's records, with the prompts of the tasks that are not finished; and of
-    it what is missing.
-
-    What was done with a prompt or a model stays done when these are named no more.
-    """
-    columns = directory.read("records", 0).columns
-    bare = make_plan(config, columns, metrics, asked=())
-    todo = find_todo(bare, directory, directory.n_chunks, retry_failed=False)
-    tasks = {planned.task.name for item in todo for planned in item.tasks}
-    steps = {planned.step for item in todo for planned in item.passes}
-    plan = make_plan(config, columns, metrics, asked=tasks)
-    missing = dataclasses.replace(
-        plan,
-        tasks=tuple(planned for planned in plan.tasks if planned.task.name in tasks),
-        passes=tuple(planned for planned in plan.passes if planned.step in steps),
-    )
-    return plan, missing
 
 
 def _with_earlier_metrics(
@@ -247,6 +232,10 @@ def _with_earlier_metrics(
             )
     wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
     return dataclasses.replace(config, metrics=wanted), known.load_all(wanted)
+
+
+def _refuse(reason: ConfigError) -> NoReturn:
+    raise reason
 
 
 def _refuse_another_input(directory: RunDirectory, given: str) -> None:
@@ -295,34 +284,29 @@ def _check_columns(directory: RunDirectory, required: Mapping[str, tuple[str, ..
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """One invocation: its settings, its directory, its plan."""
+    """One invocation: what it is to do, and in which folder."""
 
-    config: RunConfig
-    directory: RunDirectory
     plan: Plan
-    providers: Mapping[str, Provider]
+    directory: RunDirectory
     n_records: int
     reporter: ProgressReporter[Progress]
 
     @classmethod
     def begin(
         cls,
-        config: RunConfig,
-        directory: RunDirectory,
         plan: Plan,
-        providers: Mapping[str, Provider],
+        directory: RunDirectory,
         records: Mapping[str, Any],
         reporter: ProgressReporter[Progress],
-        missing: Plan | None = None,
     ) -> _Work:
-        """Compare the settings with the folder's and store them: those of the whole plan, or of
-        what is `missing`."""
-        if missing is None:
-            directory.forget_settings(unused_settings(directory))
-        config = with_dtype(config, missing or plan, directory.settings)
-        settings = result_settings(config, missing or plan, providers, records)
-        directory.check_settings(settings, CALLED)
-        return cls(config, directory, plan, providers, records["count"], reporter)
+        """Compare the settings of an open plan with the folder's, and store them."""
+        plan = with_dtype(plan, directory.settings)
+        directory.check_settings(result_settings(plan, records), CALLED)
+        return cls(plan, directory, records["count"], reporter)
+
+    @property
+    def config(self) -> RunConfig:
+        return self.plan.config
 
     @functools.cached_property
     def text_checks(self) -> list[JSON]:
@@ -342,20 +326,18 @@ class _Work:
 
         Without a listener it is counted only where a key or a price is missing.
         """
-        providers = self.providers
-        if not (providers and todo):
+        plan = self.plan
+        if not (plan.providers and todo):
             return
-        obstacle = why_not_asked(self.config.llm, providers, self.plan.other_models)
+        obstacle = why_not_asked(plan.config.llm, plan.providers, plan.other_models)
         if on_estimate is None and obstacle is None:
             return
         self.reporter.phase("counting", self.directory)
-        left = estimate_left(
-            self.config, self.plan, providers, self.directory, self.n_records, todo
-        )
+        left = estimate_left(plan, self.directory, self.n_records, todo)
         if obstacle is not None and left.requests:
             raise obstacle
         if on_estimate is not None:
-            on_estimate(self.plan, left)
+            on_estimate(plan, left)
         self.reporter.progress.requests_expected = left.requests
 
     def finish(self, todo: list[ChunkTodo]) -> RunResult:
@@ -420,16 +402,7 @@ class _Work:
     def _run_stages(self, todo: list[ChunkTodo], models: ModelPool) -> None:
         progress = self.reporter.progress
         with self.reporter.running(self.directory, lambda: spent(progress)), signals_held():
-            run_blocking(
-                run_stages,
-                self.config,
-                self.directory,
-                self.plan,
-                self.providers,
-                todo,
-                models,
-                self.reporter,
-            )
+            run_blocking(run_stages, self.plan, self.directory, todo, models, self.reporter)
 
     def _summary(self, scores: dict[str, JSON]) -> JSON:
         failing = failed(self.directory)
@@ -460,10 +433,10 @@ class _Work:
         }
 
     def _notices(self) -> Iterator[str]:
-        nli = self.directory.settings["additive"].get("nli", {})
-        if "nli" in self.plan.roles and nli.get("name") == "embedded":
+        additive = self.directory.settings["additive"]
+        if additive.get("nli", {}).get("name") == "embedded":
             yield SMALL_JUDGE
-        if any(planned.task is VERIFY for planned in self.plan.tasks):
+        if additive.get("support", {}).get("verifier") == LLM_VERIFIER:
             rows, p = self.directory.scan("support"), pl.col("probability")
             is_sure = (pl.len() > 0) & ((p == 0) | (p == 1)).all()
             if rows.select(is_sure).collect(engine="streaming").item():

@@ -17,7 +17,7 @@ from claimscore.pipeline.encoders import ROLES, Models, load_model
 from claimscore.pipeline.encoders.arithmetic import resolve_auto
 from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
-from claimscore.pipeline.llm.providers.base import Provider, provider_settings
+from claimscore.pipeline.llm.providers.base import provider_settings
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.plan import Plan, other_models
@@ -51,27 +51,22 @@ CALLED = {
 }
 
 
-def result_settings(
-    config: RunConfig,
-    plan: Plan,
-    providers: Mapping[str, Provider],
-    records: Mapping[str, object],
-) -> JSON:
+def result_settings(plan: Plan, records: Mapping[str, object]) -> JSON:
     """Everything that determines a score, as far as this plan needs it. `llm` has what answers
     each task.
-
     What stands under `additive` may be joined by more (another metric, the model that it
     needs) and is compared where both runs name it.
     """
+    config = plan.config
     additive: JSON = {
         "metrics": [metric.name for metric in plan.metrics],
         "tasks": [planned.task.name for planned in plan.tasks],
     }
     if plan.tasks:
         additive["texts"] = {"granularity": config.granularity, "units": config.units}
-    if providers:
+    if plan.providers:
         additive["llm"] = {
-            task: provider_settings(provider) for task, provider in providers.items()
+            task: provider_settings(provider) for task, provider in plan.providers.items()
         }
         additive["prompts"] = {
             task: {
@@ -97,14 +92,15 @@ def result_settings(
     }
 
 
-def with_dtype(config: RunConfig, plan: Plan, stored: Mapping[str, Any]) -> RunConfig:
-    """Return the run's call with a number format in place of ``auto``: that of its folder.
+def with_dtype(plan: Plan, stored: Mapping[str, Any]) -> Plan:
+    """Return the plan with a number format in place of ``auto``: that of its folder.
 
     A new run asks this machine (`resolve_auto`); one on a cluster, whose machines may differ, is
     in float32.
     """
+    config = plan.config
     if config.encoders.dtype != "auto":
-        return config
+        return plan
     models = [stored.get("additive", {}).get(role, {}) for role in ROLES]
     earlier = [one["dtype"] for one in models if one and not one["name"].endswith(":")]
     if earlier or config.engine == "ray":
@@ -112,7 +108,7 @@ def with_dtype(config: RunConfig, plan: Plan, stored: Mapping[str, Any]) -> RunC
         encoders = dataclasses.replace(config.encoders, dtype=dtype)
     else:
         encoders = resolve_auto(config.encoders, plan.roles, load_model)
-    return dataclasses.replace(config, encoders=encoders)
+    return dataclasses.replace(plan, config=dataclasses.replace(config, encoders=encoders))
 
 
 def _named_models(prompt: Prompt) -> JSON:

@@ -13,22 +13,19 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskStatus
 
-from claimscore.config import RunConfig
 from claimscore.errors import StoppedEarly
-from claimscore.pipeline.chunks import CHUNK_RECORDS, ChunkTodo
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, Ledger
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.providers.base import Provider, is_local
-from claimscore.pipeline.llm.session import open_engine
-from claimscore.pipeline.llm_stage import do_tasks
+from claimscore.pipeline.llm.providers.base import is_local
+from claimscore.pipeline.llm_stage import do_tasks, plan_engine
 from claimscore.pipeline.model_stage import ModelPool, ModelStage
-from claimscore.pipeline.plan import Plan
+from claimscore.pipeline.plan import CHUNK_RECORDS, ChunkTodo, Plan
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.supervision import supervised
 from claimscore.runs import RunDirectory
@@ -50,10 +47,8 @@ def missing_roles(plan: Plan, todo: Sequence[ChunkTodo]) -> list[str]:
 
 
 async def run_stages(
-    config: RunConfig,
-    directory: RunDirectory,
     plan: Plan,
-    providers: Mapping[str, Provider],
+    directory: RunDirectory,
     todo: Sequence[ChunkTodo],
     pool: ModelPool,
     reporter: ProgressReporter[Progress],
@@ -66,21 +61,13 @@ async def run_stages(
     progress = reporter.progress
     async with contextlib.AsyncExitStack() as stack:
         engine = None
-        if providers:
+        if plan.providers:
             ledger = stack.enter_context(contextlib.closing(Ledger(directory.state / SPEND_FILE)))
             engine = await stack.enter_async_context(
-                open_engine(
-                    config.llm,
-                    providers,
-                    config.cache_dir,
-                    models=plan.other_models,
-                    ledger=ledger,
-                    retry_failed=config.retry_failed,
-                    on_event=reporter.event_listener(directory),
-                )
+                plan_engine(plan, reporter.event_listener(directory), ledger)
             )
             progress.engine = engine.stats
-        stages = Stages(config, directory, todo, engine, pool, progress)
+        stages = Stages(plan, directory, todo, engine, pool, progress)
         async with supervised(engine, directory, reporter, stop=stages.stop):
             await stages.run()
 
@@ -90,14 +77,14 @@ class Stages:
 
     def __init__(
         self,
-        config: RunConfig,
+        plan: Plan,
         directory: RunDirectory,
         todo: Sequence[ChunkTodo],
         engine: Engine | None,
         pool: ModelPool,
         progress: Progress,
     ) -> None:
-        self._config = config
+        self._chunk_records = plan.config.chunk_records or CHUNK_RECORDS
         self._directory = directory
         self._todo = todo
         self._engine = engine
@@ -143,7 +130,7 @@ class Stages:
         done together, and the models would wait for the first of them and begin the last late.
         """
         concurrency = self._engine.max_concurrency if self._engine else 1
-        wanted = math.ceil(2 * concurrency / (self._config.chunk_records or CHUNK_RECORDS))
+        wanted = math.ceil(2 * concurrency / self._chunk_records)
         slots = anyio.Semaphore(max(2, wanted))
         async with anyio.create_task_group() as group:
             for item in self._todo:
@@ -167,7 +154,6 @@ class Stages:
                     item.tasks,
                     self._directory.chunk(item.chunk),
                     self._engine,
-                    self._config.granularity,
                     on_asked=task_status.started,
                 )
                 self._progress.llm_chunks_done += 1

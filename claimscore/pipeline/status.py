@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from claimscore.errors import ConfigError
-from claimscore.pipeline.chunks import sides_done
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
+from claimscore.pipeline.plan import sides_done
 from claimscore.pipeline.scoring import count_claim_checks
 from claimscore.runs import RunDirectory, damage_as_error, models_asked, retry_if_compacted
 from claimscore.types import JSON

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import claimscore
 from claimscore import functions
 from claimscore.errors import ClaimscoreError, ConfigError, RejectedError
+from claimscore.pipeline.llm.providers import base
 from claimscore.types import Completion, Request
 from tests.support.engine_doubles import FakeProvider, completion
 from tests.support.pass_doubles import FakeModel
@@ -46,7 +47,7 @@ async def verdict(request: Request) -> Completion:
 
 def asks(patch: pytest.MonkeyPatch, answer: Any) -> FakeProvider:
     provider = FakeProvider(answer)
-    patch.setattr(functions, "load_provider", lambda llm: provider)
+    patch.setattr(base, "load_provider", lambda llm: provider)
     return provider
 
 

@@ -24,7 +24,6 @@ from claimscore.cache.base import Cache
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.chunks import ChunkTodo, find_todo, with_chunk_size
 from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
 from claimscore.pipeline.estimate.figures import (
     Estimate,
@@ -34,7 +33,7 @@ from claimscore.pipeline.estimate.figures import (
 )
 from claimscore.pipeline.estimate.limits import hours_of_limits
 from claimscore.pipeline.llm.budget.pricing import Prices
-from claimscore.pipeline.llm.providers.base import Provider, is_local, load_providers
+from claimscore.pipeline.llm.providers.base import Provider, is_local
 from claimscore.pipeline.llm.question import Answer, Parse
 from claimscore.pipeline.llm_stage import (
     NOT_SENT,
@@ -47,14 +46,18 @@ from claimscore.pipeline.llm_stage import (
 from claimscore.pipeline.paces import recall_pace
 from claimscore.pipeline.passes.pass_counts import count_items
 from claimscore.pipeline.plan import (
+    ChunkTodo,
     Plan,
     PlannedPass,
     PlannedTask,
+    find_todo,
     load_metrics,
-    make_plan,
+    open_plan,
+    plan_steps,
     read_records,
     refuse_unused,
     required_columns,
+    with_chunk_size,
 )
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, Unit, side_texts
@@ -95,10 +98,9 @@ def estimate_run(
         dataset = read_records(config, required, Path(spool), stdin)
         known = RunDirectory.reader(out).settings if out and RunDirectory.is_at(out) else {}
         config = with_chunk_size(config, dataset.n_records, known)
-        plan = make_plan(config, list(dataset.columns), metrics)
-        refuse_unused(config, plan)
-        providers = load_providers(config.llm, plan.asked)
-        for provider in providers.values():
+        plan = open_plan(plan_steps(config, metrics, list(dataset.columns)))
+        refuse_unused(plan)
+        for provider in plan.providers.values():
             stack.callback(run_blocking, provider.aclose)
         cache = stack.enter_context(open_cache_if_there(config.cache_dir))
         finished = _finished(out, dataset.digest, plan)
@@ -107,15 +109,13 @@ def estimate_run(
             frames = enumerate(dataset.chunks(config.chunk_records))
             return ((n, records) for n, records in frames if n % every == 0)
 
-        stage = _DryStage(config, plan, providers, cache, *finished)
+        stage = _DryStage(plan, cache, *finished)
         run_blocking(stage.count, chunks, dataset.n_records, COUNTED_RECORDS, True)
         return stage.estimate()
 
 
 def estimate_left(
-    config: RunConfig,
     plan: Plan,
-    providers: Mapping[str, Provider],
     directory: RunDirectory,
     n_records: int,
     todo: Iterable[ChunkTodo],
@@ -125,8 +125,8 @@ def estimate_left(
     Of larger inputs fewer records are counted than by `estimate_run`, since the run waits, and no
     model passes.
     """
-    with open_cache_if_there(config.cache_dir) as cache:
-        stage = _DryStage(config, plan, providers, cache, directory, todo)
+    with open_cache_if_there(plan.config.cache_dir) as cache:
+        stage = _DryStage(plan, cache, directory, todo)
 
         def chunks(every: int) -> Iterator[tuple[int, pl.DataFrame]]:
             return ((n, directory.read("records", n)) for n in range(0, directory.n_chunks, every))
@@ -193,14 +193,12 @@ class _DryStage:
 
     def __init__(
         self,
-        config: RunConfig,
         plan: Plan,
-        providers: Mapping[str, Provider],
         cache: Cache,
         directory: RunDirectory | None,
         todo: Iterable[ChunkTodo],
     ) -> None:
-        self._config = config
+        self._config = config = plan.config
         self._plan = plan
         self._directory = directory
         self._todo = {item.chunk: item for item in todo}
@@ -212,7 +210,7 @@ class _DryStage:
         self._engines = {
             task: DryEngine(
                 task,
-                providers[task],
+                plan.providers[task],
                 cache,
                 max_samples=config.llm.max_samples,
                 retry_failed=config.retry_failed,
@@ -282,13 +280,13 @@ class _DryStage:
         wanted: bool,
     ) -> pl.DataFrame | None:
         """Count the requests of a task of a chunk; return the rows that it makes where `wanted`."""
-        task, prompt, granularity = planned.task, planned.prompt, self._config.granularity
+        task, prompt = planned.task, planned.prompt
         if prompt is None:
             texts = side_texts(records, planned.sides)
             return sentences_as_claims(texts) if wanted else None
-        units = task_units(planned, records, tables, granularity)
+        units = task_units(planned, records, tables)
         engine = self._engines[task.name]
-        prompt_requests = PromptRequests(task, prompt, engine.provider, granularity)
+        prompt_requests = PromptRequests(task, prompt, engine.provider, planned.granularity)
         outcomes = await ask_units(prompt_requests, units, engine)
         if not wanted:
             return None

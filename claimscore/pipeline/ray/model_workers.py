@@ -23,13 +23,12 @@ from ray.exceptions import RayError, RayTaskError
 from claimscore import __version__
 from claimscore.config import EncoderConfig, RunConfig, model_api_key, model_key_name
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.pipeline.chunks import ChunkTodo
 from claimscore.pipeline.encoders import THREADS, Models, load_model, load_workers
 from claimscore.pipeline.encoders.devices import cpu_threads, n_gpus, set_cpu_threads
 from claimscore.pipeline.encoders.results import StoreStats, open_store
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.model_stage import ChunkUndoneError, IsOver, WorkerLostError, do_passes
-from claimscore.pipeline.plan import PlannedPass
+from claimscore.pipeline.plan import ChunkTodo, PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.ray.cluster import check_nodes, first_line, working_nodes
 from claimscore.pipeline.ray.node_requirements import (

@@ -24,17 +24,17 @@ from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline import model_stage
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.chunks import ChunkTodo, find_todo
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.model_stage import LocalModels, WorkerLostError
-from claimscore.pipeline.plan import make_plan
+from claimscore.pipeline.plan import ChunkTodo, find_todo
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
 from claimscore.pipeline.stages import Stages
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer, plain_answer
+from tests.support.plans import plan_of
 
 N_CHUNKS = 12
 #: Pairs a batch of the fake.
@@ -221,17 +221,16 @@ def stages(
     out: Path, workers: Sequence[Worker], change: Callable[[LocalModels], Any] = lambda pool: pool
 ) -> Iterator[tuple[Stages, RunDirectory]]:
     """Stages over chunks of one record each."""
-    config = settings(out)
     with RunDirectory(out) as directory:
         for chunk in range(N_CHUNKS):
             texts = {"summary_a": ["It is warm. It is big."], "summary_b": ["It is old."]}
             frame = pl.DataFrame({"id": [f"r{chunk}"], **texts})
             directory.write_parts(chunk, "records", {"records": frame})
-        plan = make_plan(config, ["id", "summary_a", "summary_b"])
+        plan = plan_of(settings(out), ["id", "summary_a", "summary_b"])
         todo = find_todo(plan, directory, N_CHUNKS, retry_failed=False)
         progress = Progress()
         pool = change(LocalModels(workers, directory, progress))
-        yield Stages(config, directory, todo, None, pool, progress), directory
+        yield Stages(plan, directory, todo, None, pool, progress), directory
 
 
 class Endless(Chunkwise):

@@ -16,9 +16,9 @@ from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm_stage import TaskResult, run_task
-from claimscore.pipeline.plan import make_plan
 from claimscore.types import Completion, Request
 from tests.support.engine_doubles import FakeProvider
+from tests.support.plans import plan_of
 from tests.support.prompt_files import prompt_file
 
 SENTENCES = [f"Thing {n} is good." for n in range(10)]
@@ -55,12 +55,12 @@ class Asked(FakeProvider):
             prompts={task: str(prompt)},
             llm=LLMConfig("openai:m"),
         )
-        (planned,) = make_plan(config, records.columns).tasks
+        (planned,) = plan_of(config, records.columns).tasks
         results: list[TaskResult] = []
 
         async def work() -> None:
             async with Engine(self, cache or MemoryCache()) as engine:
-                results.append(await run_task(planned, records, {}, engine, "sentence"))
+                results.append(await run_task(planned, records, {}, engine))
                 self.stats = engine.stats
 
         anyio.run(work)
@@ -232,4 +232,4 @@ def test_what_a_task_or_a_model_cannot_do_is_refused(
     prompt = str(prompt_file(tmp_path / "s.toml", f"{task}=v1", text))
     config = RunConfig("x", tmp_path, metrics=(), tasks=(task,), prompts={task: prompt})
     with pytest.raises(ConfigError, match=message):
-        make_plan(config, RECORDS.columns)
+        plan_of(config, RECORDS.columns)

@@ -13,10 +13,9 @@ import pytest
 
 from claimscore.config import RunConfig
 from claimscore.pipeline.blocking import run_blocking
-from claimscore.pipeline.chunks import find_todo
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.model_stage import LocalModels
-from claimscore.pipeline.plan import make_plan
+from claimscore.pipeline.plan import find_todo
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.stages import Stages
 from claimscore.runs import RunDirectory
@@ -24,6 +23,7 @@ from claimscore.tables import CLAIMS, FAILURES, NLI
 from claimscore.types import Completion, Request
 from tests.support.engine_doubles import FakeProvider, make
 from tests.support.pass_doubles import FakeModel
+from tests.support.plans import plan_of
 
 #: Of CASPR, and of the check whether its claims are entailed.
 MODEL_STEPS = ["nli-a-b", "claim_entailment-a", "claim_entailment-b"]
@@ -48,7 +48,7 @@ def config(directory: RunDirectory, **settings: Any) -> RunConfig:
 
 def todo(directory: RunDirectory, retry_failed: bool = False) -> list[tuple[int, list[str]]]:
     """The missing steps by chunk."""
-    plan = make_plan(config(directory), ["id", "summary_a", "summary_b"])
+    plan = plan_of(config(directory), ["id", "summary_a", "summary_b"])
     return [
         (item.chunk, [planned.step for planned in (*item.tasks, *item.passes)])
         for item in find_todo(plan, directory, N_CHUNKS, retry_failed)
@@ -90,15 +90,14 @@ def n_claims(provider: FakeProvider, chunks: list[list[str]], folder: Path) -> i
             ids = [f"{number}-{i}" for i in range(len(texts))]
             frame = pl.DataFrame({"id": ids, "summary_a": texts, "summary_b": texts})
             directory.write_parts(number, "records", {"records": frame})
-        settings = config(directory)
-        plan = make_plan(settings, ["id", "summary_a", "summary_b"])
+        plan = plan_of(config(directory), ["id", "summary_a", "summary_b"])
         left = find_todo(plan, directory, len(chunks), retry_failed=False)
 
         async def work() -> None:
             async with make(provider, max_concurrency=4) as engine:
                 progress = Progress()
                 pool = LocalModels([Worker({"nli": FakeModel()})], directory, progress)
-                await Stages(settings, directory, left, engine, pool, progress).run()
+                await Stages(plan, directory, left, engine, pool, progress).run()
 
         run_blocking(work)
         return directory.manifest.counts()["claims"]
