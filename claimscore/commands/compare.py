@@ -58,14 +58,14 @@ def compare(
     claimscore compare runs/v1 runs/v2 --by system --html compare.html
     claimscore compare runs/v1 runs/v2 --fail-if 'caspr > +2'
     """
-    from claimscore.evaluation.compare.comparison import compare
-    from claimscore.evaluation.compare.comparison_json import (
+    from claimscore.evaluation.compare.comparison import Condition, compare, gates
+    from claimscore.evaluation.compare.comparison_tables import (
         check_differences_path,
+        sections_of,
+        signature_of,
         to_json,
         write_differences,
     )
-    from claimscore.evaluation.compare.comparison_tables import sections_of, signature_of
-    from claimscore.evaluation.compare.gate import Condition, gates
 
     conditions = [Condition.parse(text) for text in fail_if]
     if differences is not None:

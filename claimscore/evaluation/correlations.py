@@ -257,11 +257,11 @@ class _Correlated:
     draws: NDArray[np.float64]
 
 
-def _cells(found: Grid, config: CorrelateConfig) -> Iterator[_Correlated]:
+def _cells(rows: Grid, config: CorrelateConfig) -> Iterator[_Correlated]:
     for method, level, score, rating in itertools.product(
         config.methods, config.chosen_levels, config.scores, config.ratings
     ):
-        x, y = found.arrays[score], found.arrays[rating]
+        x, y = rows.arrays[score], rows.arrays[rating]
         value, p_value = correlation(method, x, y, level=level)
         draws = correlation_draws(
             method, x, y, level=level, samples=config.samples, seed=config.seed
@@ -273,12 +273,12 @@ def _cells(found: Grid, config: CorrelateConfig) -> Iterator[_Correlated]:
             reason = _CONSTANT
         elif low is None:
             reason = "all draws are equal: no interval"
-        sizes = (len(found.cases), len(found.systems), int(undefined))
+        sizes = (len(rows.cases), len(rows.systems), int(undefined))
         row = (method, level, score, rating, value, low, high, p_value, *sizes, reason)
         yield _Correlated(method, level, dict(zip(CORRELATIONS, row, strict=True)), draws)
 
 
-def _comparisons(found: Grid, cells: Sequence[_Correlated]) -> Iterator[tuple[object, ...]]:
+def _comparisons(rows: Grid, cells: Sequence[_Correlated]) -> Iterator[tuple[object, ...]]:
     """Every two scores against each rating: the paired bootstrap, and Williams' test."""
     for first, second in itertools.combinations(cells, 2):
         one, other = first.row, second.row
@@ -295,12 +295,12 @@ def _comparisons(found: Grid, cells: Sequence[_Correlated]) -> Iterator[tuple[ob
             one["value"] - other["value"],
             *percentile_bounds(difference),
             paired_p_value(difference),
-            *_williams(found, first, second),
+            *_williams(rows, first, second),
         )
 
 
 def _williams(
-    found: Grid, first: _Correlated, second: _Correlated
+    rows: Grid, first: _Correlated, second: _Correlated
 ) -> tuple[float | None, float | None, str | None]:
     """Williams' t and p of two correlations with one rating, or why there are none."""
     if first.method == "kendall":
@@ -308,7 +308,7 @@ def _williams(
     if first.level == "summary":
         return None, None, "Williams' test is not defined for a mean of correlations"
     columns = (first.row["score"], second.row["score"], first.row["rating"])
-    x, y, z = (level_vector(found.arrays[name], first.level)[None] for name in columns)
+    x, y, z = (level_vector(rows.arrays[name], first.level)[None] for name in columns)
     r12, r13, r23 = (
         float(case_correlations(first.method, *pair)[0]) for pair in ((z, x), (z, y), (x, y))
     )

@@ -72,20 +72,11 @@ BASELINES: dict[str, re.Pattern[str] | None] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClaimsConfig:
-    """The human claims, then the systems; `text`, `claims` and `case` name columns."""
+    """The human claims, in the columns `summary` and `claims`, then the systems. Documents are
+    resampled, by the column `case`; without it each record is one."""
 
     tables: tuple[str, ...] = argument(
         help="Table of texts with their human claims; then runs, or tables of id and claims."
-    )
-    text: str = option("summary", metavar="COLUMN", panel="Data", help="Column of the texts.")
-    claims: str = option(
-        "claims", metavar="COLUMN", panel="Data", help="Column of the claims, a list of texts."
-    )
-    case: str = option(
-        "case",
-        metavar="COLUMN",
-        panel="Data",
-        help="Column of the documents, which are resampled; else each record is one.",
     )
     samples: int = option(1000, help="Number of bootstrap samples.")
     seed: int = option(0, help="Seed of the bootstrap.")
@@ -111,12 +102,12 @@ def evaluate_claims(config: ClaimsConfig) -> EvaluationResult:
     table is not of this form, a record of it is twice there, or a system lacks a record.
     """
     human, *paths = config.tables
-    records = list(_human_records(human, config))
+    records = list(_human_records(human))
     if not records:
-        raise InputError(f"{human}: no record has human claims in column {config.claims}")
+        raise InputError(f"{human}: no record has human claims in column claims")
     systems: dict[str, Mapping[str, Sequence[str]]] = {}
     for path in paths:
-        claims = _claims_of(path, config)
+        claims = _claims_of(path)
         missing = next((record.id for record in records if record.id not in claims), None)
         if missing is not None:
             raise InputError(f"{path}: there are no claims of record {missing} of {human}")
@@ -187,18 +178,18 @@ def _name(path: str, taken: Mapping[str, object]) -> str:
 # Reading
 
 
-def _human_records(path: str, config: ClaimsConfig) -> Iterator[HumanRecord]:
-    for name, (where, record, units) in _claims_by_record(path, config).items():
+def _human_records(path: str) -> Iterator[HumanRecord]:
+    for name, (where, record, units) in _claims_by_record(path).items():
         if not units:
             continue
-        text = record.get(config.text)
+        text = record.get("summary")
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{where}: column {config.text} holds no text (--text names another)")
-        case = record.get(config.case)
+            raise InputError(f"{where}: column summary holds no text")
+        case = record.get("case")
         yield HumanRecord(name, name if case is None else str(case), split_sentences(text), units)
 
 
-def _claims_by_record(path: str, config: ClaimsConfig) -> dict[str, tuple[str, Record, list[str]]]:
+def _claims_by_record(path: str) -> dict[str, tuple[str, Record, list[str]]]:
     """By id, else by place: file and line of each row of a table, the row, and its claims."""
     rows: dict[str, tuple[str, Record, list[str]]] = {}
     for file in find_files(path):
@@ -206,30 +197,25 @@ def _claims_by_record(path: str, config: ClaimsConfig) -> dict[str, tuple[str, R
             where, name = place(file, line), str(record.get("id", len(rows)))
             if name in rows:
                 raise InputError(f"{where}: record {name} is there twice")
-            rows[name] = where, record, _texts(record, config.claims, where)
+            rows[name] = where, record, _claims_in(record, where)
     if not rows:
         raise InputError(f"{path}: there are no records in it")
     return rows
 
 
-def _texts(record: Record, column: str, where: str) -> list[str]:
-    if column not in record:
-        known = ", ".join(record) or "none"
-        raise InputError(
-            f"{where}: no column {column}; there are: {known} (--claims names another)"
-        )
-    value = record[column]
-    if value is None:
-        return []
+def _claims_in(record: Record, where: str) -> list[str]:
+    if "claims" not in record:
+        raise InputError(f"{where}: no column claims; there are: {', '.join(record) or 'none'}")
+    value = record["claims"] or []
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InputError(f"{where}: column {column} must be a list of texts, not {kind(value)}")
+        raise InputError(f"{where}: column claims must be a list of texts, not {kind(value)}")
     return [item for item in value if item.strip()]
 
 
-def _claims_of(path: str, config: ClaimsConfig) -> dict[str, list[str]]:
+def _claims_of(path: str) -> dict[str, list[str]]:
     """Claims by record of a run directory or of a table."""
     if not RunDirectory.is_at(path):
-        return {name: claims for name, (_, _, claims) in _claims_by_record(path, config).items()}
+        return {name: claims for name, (_, _, claims) in _claims_by_record(path).items()}
     directory = RunDirectory.reader(path)
     with damage_as_error(path):
         steps = (step.split("-") for step in directory.manifest.all_steps())

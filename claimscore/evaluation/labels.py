@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,10 @@ HALF_AS_WIDE = "an interval half as wide takes about four times the labels, and 
 #: Steps of the probability in the reliability diagram.
 BINS = 5
 
+MEANS: dict[str, pl.DataType] = {
+    "estimate": pl.String(),
+    **dict.fromkeys(("value", "low", "high"), pl.Float64()),
+}
 AGREEMENT: dict[str, pl.DataType] = {
     **dict.fromkeys(("one", "other"), pl.String()),
     "n": pl.Int64(),
@@ -91,116 +95,72 @@ class LabelsConfig:
         check_least(self, samples=1, seed=0)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Labelled:
-    """Rows of `AGREEMENT`, `BY_VERDICT` and `RELIABILITY`, the last two of claims only."""
+def _means_section(
+    estimates: Mapping[str, Estimate], mean: CorrectedMean, items: Items, samples: int
+) -> Section:
+    title, what = f"Mean of {items.metric}", "claims" if items.of_claims else "records"
+    shown = {name: fixed(one.value, 3) for name, one in estimates.items()}
+    notes = (
+        f"{mean.n_labels:,} of {items.rows.height:,} {what} have a label; 95 % intervals over "
+        f"{mean.n_records:,} records ({samples:,} samples)",
+        "uncorrected: the metric's mean, with the bias of its judge"
+        if items.of_claims
+        else "uncorrected: the metric's mean in its own unit; the others are ratings",
+        f"{mean.reason}: no interval" if mean.reason else HALF_AS_WIDE,
+    )
+    return Section(
+        title,
+        ("mean", "value", "95 % interval"),
+        [(name, shown[name], _interval(one.low, one.high)) for name, one in estimates.items()],
+        notes,
+        {title: [Mark(name, *one, shown[name]) for name, one in estimates.items()]},
+        line=mean.corrected.value,
+    )
 
-    config: LabelsConfig
-    metric: str
-    n_items: int
-    n_ties: int
-    mean: CorrectedMean
-    agreement: pl.DataFrame
-    by_verdict: pl.DataFrame
-    reliability: pl.DataFrame
 
-    def tables(self) -> dict[str, pl.DataFrame]:
-        estimates = [
-            {"estimate": name, "value": one.value, "low": one.low, "high": one.high}
-            for name, one in self.estimates().items()
-        ]
-        schema = {"estimate": pl.String()} | dict.fromkeys(("value", "low", "high"), pl.Float64())
-        tables = {"means": pl.DataFrame(estimates, schema=schema), "agreement": self.agreement}
-        of_claims = {"by_verdict": self.by_verdict, "reliability": self.reliability}
-        return tables | (of_claims if self.reliability.height else {})
+def _agreement_section(agreement: pl.DataFrame, n_ties: int) -> Section:
+    cells = [
+        (f"{row['one']} and {row['other']}", row["measure"], f"{row['n']:,}", _cell(row))
+        for row in agreement.iter_rows(named=True)
+    ]
+    notes = [f"{n_ties:,} labels left out: people were divided"] if n_ties else []
+    if "κ" in agreement["measure"]:
+        notes.append(f"κ has an interval from {KAPPA_RECORDS} records on, if labels disagree")
+    return Section("Agreement", ("agreement", "measure", "n", "value"), cells, tuple(notes))
 
-    def facts(self) -> dict[str, Any]:
-        return {
-            "metric": self.metric,
-            "items": self.n_items,
-            "records": self.mean.n_records,
-            "labels": self.mean.n_labels,
-            "ties": self.n_ties,
-        }
 
-    def estimates(self) -> dict[str, Estimate]:
-        return {
-            "corrected by the labels": self.mean.corrected,
-            "of the labels alone": self.mean.classical,
-            "uncorrected": self.mean.uncorrected,
-        }
+def _verdicts_section(by_verdict: pl.DataFrame) -> Section:
+    return Section(
+        "The verifier by verdict",
+        ("verdict", "said", "by people", "precision", "recall"),
+        [
+            (
+                row["verdict"],
+                f"{row['n_said']:,}",
+                f"{row['n_people']:,}",
+                _cell(row, "precision"),
+                _cell(row, "recall"),
+            )
+            for row in by_verdict.iter_rows(named=True)
+        ],
+        ("said and by people: labelled claims; precision and recall: of all claims",),
+    )
 
-    def sections(self) -> Sequence[Section]:
-        sections = [self._means(), self._agreement()]
-        return [*sections, *self._of_claims()] if self.reliability.height else sections
 
-    def _means(self) -> Section:
-        rows = [
-            (name, fixed(one.value, 3), _interval(one.low, one.high))
-            for name, one in self.estimates().items()
-        ]
-        marks = [
-            Mark(name, one.value, one.low, one.high, fixed(one.value, 3))
-            for name, one in self.estimates().items()
-        ]
-        what, reason = "claims" if self.reliability.height else "records", self.mean.reason
-        notes = [
-            f"{self.mean.n_labels:,} of {self.n_items:,} {what} have a label; 95 % intervals over "
-            f"{self.mean.n_records:,} records ({self.config.samples:,} samples)",
-            "uncorrected: the metric's mean, with the bias of its judge"
-            if self.reliability.height
-            else "uncorrected: the metric's mean in its own unit; the others are ratings",
-        ]
-        return Section(
-            f"Mean of {self.metric}",
-            ("mean", "value", "95 % interval"),
-            rows,
-            (*notes, f"{reason}: no interval" if reason else HALF_AS_WIDE),
-            {f"Mean of {self.metric}": marks},
-            line=self.mean.corrected.value,
-        )
-
-    def _agreement(self) -> Section:
-        cells = [
-            (f"{row['one']} and {row['other']}", row["measure"], f"{row['n']:,}", _cell(row))
-            for row in self.agreement.iter_rows(named=True)
-        ]
-        notes = [f"{self.n_ties:,} labels left out: people were divided"] if self.n_ties else []
-        if "κ" in self.agreement["measure"]:
-            notes.append(f"κ has an interval from {KAPPA_RECORDS} records on, if labels disagree")
-        header = ("agreement", "measure", "n", "value")
-        return Section("Agreement", header, cells, tuple(notes))
-
-    def _of_claims(self) -> Iterator[Section]:
-        rows = self.by_verdict.iter_rows(named=True)
-        yield Section(
-            "The verifier by verdict",
-            ("verdict", "said", "by people", "precision", "recall"),
-            [
-                (
-                    row["verdict"],
-                    f"{row['n_said']:,}",
-                    f"{row['n_people']:,}",
-                    _cell(row, "precision"),
-                    _cell(row, "recall"),
-                )
-                for row in rows
-            ],
-            ("said and by people: labelled claims; precision and recall: of all claims",),
-        )
-        yield Section(
-            "Reliability",
-            ("probability", "n", "mean probability", "supported by people"),
-            [
-                (
-                    f"{row['from']:.1f} to {row['to']:.1f}",
-                    f"{row['n']:,}",
-                    fixed(row["probability"], 2),
-                    _cell(row, "supported"),
-                )
-                for row in self.reliability.iter_rows(named=True)
-            ],
-        )
+def _reliability_section(reliability: pl.DataFrame) -> Section:
+    return Section(
+        "Reliability",
+        ("probability", "n", "mean probability", "supported by people"),
+        [
+            (
+                f"{row['from']:.1f} to {row['to']:.1f}",
+                f"{row['n']:,}",
+                fixed(row["probability"], 2),
+                _cell(row, "supported"),
+            )
+            for row in reliability.iter_rows(named=True)
+        ],
+    )
 
 
 def _cell(row: Row, name: str = "value") -> str:
@@ -229,26 +189,43 @@ def evaluate_labels(config: LabelsConfig) -> EvaluationResult:
     both = labels.join(
         items.rows, on=["id", "claim_position"], nulls_equal=True, maintain_order="left"
     )
+    mean = corrected_mean(sample, samples=config.samples, seed=config.seed)
+    estimates = {
+        "corrected by the labels": mean.corrected,
+        "of the labels alone": mean.classical,
+        "uncorrected": mean.uncorrected,
+    }
+    means = [{"estimate": name, **one._asdict()} for name, one in estimates.items()]
     agreement = [_rater_row(one, other, *drawn) for one, other in _pairs(items, raters, both)]
-    by_verdict = list(_by_verdict(both, *drawn)) if items.of_claims else []
-    reliability = list(_reliability(both, *drawn)) if items.of_claims else []
-    labelled = _Labelled(
-        config,
-        items.metric,
-        items.rows.height,
-        both["label"].null_count() if items.of_claims else 0,
-        corrected_mean(sample, samples=config.samples, seed=config.seed),
-        pl.DataFrame(agreement, schema=AGREEMENT),
-        pl.DataFrame(by_verdict, schema=BY_VERDICT),
-        pl.DataFrame(reliability, schema=RELIABILITY),
-    )
+    tables = {
+        "means": pl.DataFrame(means, schema=MEANS),
+        "agreement": pl.DataFrame(agreement, schema=AGREEMENT),
+    }
+    n_ties = both["label"].null_count() if items.of_claims else 0
+    sections = [
+        _means_section(estimates, mean, items, config.samples),
+        _agreement_section(tables["agreement"], n_ties),
+    ]
+    if items.of_claims:
+        tables |= {
+            "by_verdict": pl.DataFrame(list(_by_verdict(both, *drawn)), schema=BY_VERDICT),
+            "reliability": pl.DataFrame(list(_reliability(both, *drawn)), schema=RELIABILITY),
+        }
+        sections.append(_verdicts_section(tables["by_verdict"]))
+        sections.append(_reliability_section(tables["reliability"]))
     return EvaluationResult(
         name="labels",
         title="Labels of people",
         config=config,
-        tables=labelled.tables(),
-        facts=labelled.facts(),
-        sections=labelled.sections(),
+        tables=tables,
+        facts={
+            "metric": items.metric,
+            "items": items.rows.height,
+            "records": mean.n_records,
+            "labels": mean.n_labels,
+            "ties": n_ties,
+        },
+        sections=sections,
     )
 
 

@@ -48,12 +48,12 @@ class RatedTable(NamedTuple):
 
         A list of texts is one, joined by empty lines.
         """
-        found = self._column(column)
-        if found.null_count():
-            raise InputError(f"{self.name}: column {column} has {found.null_count()} empty values")
-        if found.dtype == pl.List(pl.String):
-            return found.list.join("\n\n")
-        return found.cast(pl.String)
+        values = self._column(column)
+        if values.null_count():
+            raise InputError(f"{self.name}: column {column} has {values.null_count()} empty values")
+        if values.dtype == pl.List(pl.String):
+            return values.list.join("\n\n")
+        return values.cast(pl.String)
 
     def numbers(self, column: str) -> pl.Series:
         """A column as floats, null where a value is missing.
@@ -63,10 +63,10 @@ class RatedTable(NamedTuple):
         where there is none of that name, or it holds something else than finite numbers up to
         `LARGEST`.
         """
-        found = self._column(column)
-        if not (found.dtype.is_numeric() or found.dtype in (pl.Boolean, pl.Null)):
-            raise InputError(f"{self.name}: column {column} holds {found.dtype}, not numbers")
-        numbers = found.cast(pl.Float64)
+        values = self._column(column)
+        if not (values.dtype.is_numeric() or values.dtype in (pl.Boolean, pl.Null)):
+            raise InputError(f"{self.name}: column {column} holds {values.dtype}, not numbers")
+        numbers = values.cast(pl.Float64)
         if not numbers.drop_nulls().is_finite().all():
             raise InputError(
                 f"{self.name}: column {column} holds NaN or infinity; leave the value empty "
@@ -78,10 +78,10 @@ class RatedTable(NamedTuple):
 
     def labels(self, column: str) -> pl.Series:
         """A column of labels, 0 or 1 in every row; `InputError` for anything else."""
-        found = self.numbers(column)
-        if not found.is_in([0.0, 1.0]).all() or found.null_count():
+        labels = self.numbers(column)
+        if not labels.is_in([0.0, 1.0]).all() or labels.null_count():
             raise InputError(f"{self.name}: column {column} must hold 0 or 1 in every row")
-        return found.cast(pl.Int8)
+        return labels.cast(pl.Int8)
 
     def _column(self, column: str) -> pl.Series:
         expression = self._expression(column)
@@ -147,8 +147,8 @@ def _read_run(path: Path | str, wanted: Sequence[str]) -> RatedTable:
         known = metrics.to_series().to_list()
         records = directory.scan("records")
         columns = records.collect_schema().names()
-        own = [name for name in wanted if name in columns and name not in known and name != "id"]
-        frame = records.select("id", *own).collect()
+        others = [name for name in wanted if name in columns and name not in (*known, "id")]
+        frame = records.select("id", *others).collect()
         for name in wanted:
             values = _metric_values(scores, name, known)
             if values is not None:
@@ -218,7 +218,6 @@ def grid(table: RatedTable, columns: Sequence[str], case: str | None, system: st
 
 def _codes(column: pl.Series) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Each value as the number of its first appearance, and the values in that order."""
-    names = column.unique(maintain_order=True).to_list()
-    numbers = {name: number for number, name in enumerate(names)}
-    codes = np.array([numbers[value] for value in column.to_list()], dtype=np.int64)
-    return codes, tuple(names)
+    names = column.unique(maintain_order=True)
+    codes = column.replace_strict(names, range(names.len()), return_dtype=pl.Int64)
+    return codes.to_numpy(), tuple(names)

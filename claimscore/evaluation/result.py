@@ -88,10 +88,18 @@ class EvaluationResult:
         with os_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         for name, frame in self.tables.items():
-            with atomic_path(out / f"{name}.parquet") as path:
-                frame.write_parquet(path)
-            write_text(out / f"{name}.csv", csv_text(frame))
+            write_table(frame, out / f"{name}.parquet")
+            write_table(frame, out / f"{name}.csv")
         write_text(out / f"{self.name}.md", self.markdown())
+
+
+def write_table(frame: pl.DataFrame, path: Path) -> None:
+    """Write a table by rename: CSV where the name ends so, else Parquet."""
+    if path.suffix == ".csv":
+        write_text(path, csv_text(frame))
+        return
+    with atomic_path(path) as unfinished:
+        frame.write_parquet(unfinished)
 
 
 #: Settings that do not change the numbers: a signature leaves them out.

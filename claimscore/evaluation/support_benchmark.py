@@ -75,7 +75,12 @@ Measure = Callable[[Values], Values]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SupportConfig:
-    """The labelled table, and the names of its columns."""
+    """The labelled table, and what is measured.
+
+    Its columns are `source` or `sources`, `summary`, and `label` (1: supported); also `case` (the
+    document, which is resampled), `kind` (of error) and `twin` (the id of the supported row that a
+    row was made from), if any.
+    """
 
     table: str = argument(help="Labelled records: a run directory, or a table that has the scores.")
     scores: tuple[str, ...] = option(
@@ -87,24 +92,6 @@ class SupportConfig:
         metavar="MODEL,...",
         panel="Essential",
         help="Verifiers that judge each summary as one claim.",
-    )
-    label: str = option(
-        "label", metavar="COLUMN", panel="Data", help="Column of the labels; 1 is supported."
-    )
-    case: str = option(
-        "case",
-        metavar="COLUMN",
-        panel="Data",
-        help="Column of the documents, which are resampled; else each record is one.",
-    )
-    kind: str = option(
-        "kind", metavar="COLUMN", panel="Data", help="Column of the kinds of errors, if any."
-    )
-    twin: str = option(
-        "twin",
-        metavar="COLUMN",
-        panel="Data",
-        help="Column with the id of the supported row that a row was made from.",
     )
     drop_missing: bool = option(
         False, panel="Data", help="Leave out rows with a missing score, and count them."
@@ -191,13 +178,13 @@ BASELINES = {"word overlap": _overlap, "ROUGE-1 precision": _rouge_1}
 def _read(config: SupportConfig) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
     """Id, label, case, kinds, twin and every score of each row, also where some lack; source and
     summary of each row, none where the table has no such columns."""
-    columns = (ID, config.label, config.case, config.kind, config.twin)
-    table = read_table(config.table, [*columns, *config.scores, "source", "sources", "summary"])
-    labels = table.labels(config.label)
+    columns = (ID, "label", "case", "kind", "twin", "source", "sources", "summary")
+    table = read_table(config.table, [*columns, *config.scores])
+    labels = table.labels("label")
     rows = pl.Series([str(n) for n in range(table.frame.height)], dtype=pl.String)
     ids = table.texts(ID) if table.has(ID) else rows
-    twins = table.frame[config.twin] if table.has(config.twin) else rows.clear(rows.len())
-    kinds = table.frame[config.kind] if table.has(config.kind) else [None] * rows.len()
+    twins = table.frame["twin"] if table.has("twin") else rows.clear(rows.len())
+    kinds = table.frame["kind"] if table.has("kind") else [None] * rows.len()
     source = next((name for name in ("source", "sources") if table.has(name)), "")
     has_texts = source and table.has("summary")
     pairs = list(zip(table.texts(source), table.texts("summary"), strict=True)) if has_texts else []
@@ -205,7 +192,7 @@ def _read(config: SupportConfig) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
         [
             ids.alias("id"),
             (labels == 1).alias("label"),
-            (table.texts(config.case) if table.has(config.case) else ids).alias("case"),
+            (table.texts("case") if table.has("case") else ids).alias("case"),
             pl.Series("kind", list(map(_kinds_in, kinds)), dtype=pl.List(pl.String)),
             twins.cast(pl.String).alias("twin"),
             *(
@@ -243,10 +230,10 @@ def _rows(frame: pl.DataFrame, config: SupportConfig) -> Iterator[dict[str, obje
 
 def _of_kind(frame: pl.DataFrame, kind: str) -> NDArray[np.bool_]:
     """The rows of a kind; with all supported rows where its own have one label only."""
-    own = frame["kind"].list.contains(kind).fill_null(False)
-    if frame.filter(own)["label"].n_unique() == 1:
-        own = own | frame["label"]
-    return own.to_numpy()
+    rows = frame["kind"].list.contains(kind).fill_null(False)
+    if frame.filter(rows)["label"].n_unique() == 1:
+        rows = rows | frame["label"]
+    return rows.to_numpy()
 
 
 def _measured(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,6 @@ from claimscore.evaluation.compare.run_differences import (
     DataDifference,
     MetricDifference,
     Move,
-    PairedScores,
     SettingDifference,
     by_group,
     corrected,
@@ -37,7 +37,9 @@ from claimscore.stats.paired import (
     EQUAL_WITHIN,
     Difference,
     Repeatability,
+    one_sided_bound,
     paired_difference,
+    records_needed,
     repeatability,
 )
 from claimscore.stats.prediction_powered import CorrectedMean
@@ -46,6 +48,8 @@ from claimscore.stats.prediction_powered import CorrectedMean
 NAMED_IDS = 5
 
 RUN_LABELS = string.ascii_uppercase
+
+_CONDITION = re.compile(r"\s*(\S+?)\s*([<>])\s*(\S+)\s*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,8 +126,8 @@ class RunComparison:
     """One run against the baseline: `b` and `a`.
 
     `changes` counts the claims and facts of all shared records by table and side, and by
-    `claim_changes.KINDS`; `by_labels` has the differences corrected by labels of people, where both
-    runs have them.
+    `claim_changes.KINDS`; `paired` has the rows of each metric as `PAIRED_SCHEMA`; `by_labels` the
+    differences corrected by labels of people, where both runs have them.
     """
 
     a: ComparedRun
@@ -140,7 +144,7 @@ class RunComparison:
     moves: tuple[Move, ...]
     records: tuple[RecordDetail, ...]
     changes: Mapping[tuple[str, str], Mapping[str, int]]
-    paired: tuple[PairedScores, ...]
+    paired: Mapping[str, pl.DataFrame]
     by_labels: Mapping[str, CorrectedMean]
 
 
@@ -160,20 +164,6 @@ class Comparison:
     sources: tuple[ComparedRun, ...]
     runs: tuple[RunComparison, ...]
     noise: Mapping[str, Noise]
-
-    @property
-    def family(self) -> int:
-        """How many p-values of the metrics' table are corrected together."""
-        return _n_tested(row for run in self.runs for row in run.metrics)
-
-    @property
-    def group_family(self) -> int:
-        """The same of the groups' table."""
-        return _n_tested(row for run in self.runs for row in run.groups)
-
-
-def _n_tested(rows: Iterator[MetricDifference]) -> int:
-    return sum(row.difference.p_value is not None for row in rows)
 
 
 @retry_if_compacted
@@ -228,7 +218,7 @@ def _noise(config: CompareConfig, baseline: ComparedRun) -> dict[str, Noise]:
             )
     moved_by = {}
     for metric in baseline.metrics:
-        rows = paired_scores(baseline, again, metric, ids).rows.drop_nulls("difference")
+        rows = paired_scores(baseline, again, metric, ids).drop_nulls("difference")
         a, b = rows["a"].to_numpy(), rows["b"].to_numpy()
         if a.size >= MIN_VALUES:
             difference = paired_difference(a, b, samples=config.samples, seed=config.seed)
@@ -257,13 +247,13 @@ def _compare(config: CompareConfig, a: ComparedRun, b: ComparedRun) -> RunCompar
         )
     shared = [metric for metric in a.metrics if metric in b.metrics]
     chosen = [metric for metric in shared if not config.metrics or metric in config.metrics]
-    paired = [paired_scores(a, b, metric, ids) for metric in chosen]
+    paired = {metric: paired_scores(a, b, metric, ids) for metric in chosen}
     drawn = config.samples, config.seed
     of_groups: list[MetricDifference] = []
     if config.by is not None:
         named = groups(config.by, (a, b), ids)
-        of_groups = [row for one in paired for row in by_group(one, named, *drawn)]
-    moves = [most_moved(one, config.top) for one in paired]
+        of_groups = [row for pair in paired.items() for row in by_group(*pair, named, *drawn)]
+    moves = [most_moved(*pair, config.top) for pair in paired.items()]
     data = data_differences(a, b, ids)
     return RunComparison(
         a=a,
@@ -273,14 +263,14 @@ def _compare(config: CompareConfig, a: ComparedRun, b: ComparedRun) -> RunCompar
         only_b=_missing(b, a),
         settings=tuple(setting_differences(a, b)),
         data=tuple(data),
-        metrics=tuple(metric_difference(one, *drawn) for one in paired),
+        metrics=tuple(metric_difference(*pair, *drawn) for pair in paired.items()),
         only_metrics_a=tuple(metric for metric in a.metrics if metric not in b.metrics),
         only_metrics_b=tuple(metric for metric in b.metrics if metric not in a.metrics),
         groups=tuple(of_groups),
         moves=tuple(itertools.chain.from_iterable(moves)),
         records=tuple(_details(a, b, moves, data)),
         changes=change_counts(a, b, ids),
-        paired=tuple(paired),
+        paired=paired,
         by_labels=corrected_differences(a, b, chosen, config.samples, config.seed),
     )
 
@@ -326,3 +316,90 @@ def _records(run: ComparedRun, ids: pl.Series) -> dict[str, dict[str, Any]]:
         return {}
     of_ids = rows.filter(pl.col("id").is_in(ids.implode())).collect()
     return {row["id"]: row for row in of_ids.iter_rows(named=True)}
+
+
+# Gates: conditions on the differences under which a build fails
+
+
+class Condition(NamedTuple):
+    """A metric's mean difference to the baseline that fails: above `limit`, or below it."""
+
+    text: str
+    metric: str
+    above: bool
+    limit: float
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """`caspr > +2` or `claim-f1 < -0.01`; `ConfigError` for anything else."""
+        condition = _CONDITION.fullmatch(text)
+        limit = finite_number(condition[3]) if condition else None
+        if condition is None or limit is None:
+            raise ConfigError(
+                f"--fail-if {text!r}: write a metric, > or <, and a difference, as in 'caspr > +2'"
+            )
+        return cls(" ".join(text.split()), condition[1], condition[2] == ">", limit)
+
+
+class Gate(NamedTuple):
+    """A condition for one run: the mean difference over `n` records, its one-sided 95 % bound, and
+    whether that is beyond the limit.
+
+    `needed` records would show a difference as large as the limit; None where it is zero.
+    """
+
+    condition: Condition
+    run: str
+    n: int
+    difference: float
+    bound: float
+    fails: bool
+    needed: int | None
+
+    def __str__(self) -> str:
+        """The verdict for people."""
+        side = "at least" if self.condition.above else "at most"
+        shown = f"{self.run}: difference {self.difference:+.4g}, {side} {self.bound:+.4g}"
+        line = f"{self.condition.text}: {'fails' if self.fails else 'passes'}; {shown}"
+        line += f" (one-sided 95 % bound, {self.n:,} records"
+        if not self.fails and self.needed is not None and self.needed > self.n:
+            line += f"; a difference of {abs(self.condition.limit):g} takes about {self.needed:,}"
+        return f"{line})"
+
+
+def gates(comparison: Comparison, conditions: Sequence[Condition]) -> Iterator[Gate]:
+    """Each condition for each run.
+
+    `ConfigError` where a run does not share the metric, or too few records have both scores: a gate
+    that cannot be judged is no pass.
+    """
+    config = comparison.config
+    for condition in conditions:
+        for run in comparison.runs:
+            if condition.metric not in run.paired:
+                known = ", ".join(run.paired) or "none"
+                raise ConfigError(
+                    f"--fail-if {condition.text!r}: {run.b.path} and the baseline share no metric "
+                    f"{condition.metric}; they share: {known}"
+                )
+            d = run.paired[condition.metric]["difference"].drop_nulls().to_numpy()
+            if d.size < MIN_VALUES:
+                raise ConfigError(
+                    f"--fail-if {condition.text!r}: only {d.size} records of {run.b.path} and the "
+                    f"baseline have both scores; a bound needs {MIN_VALUES}"
+                )
+            bound = one_sided_bound(
+                d, upper=not condition.above, samples=config.samples, seed=config.seed
+            )
+            limit = condition.limit
+            yield Gate(
+                condition,
+                str(run.b.path),
+                d.size,
+                float(d.mean()),
+                bound,
+                bound > limit if condition.above else bound < limit,
+                records_needed(float(d.std(ddof=1)), abs(limit))
+                if abs(limit) > EQUAL_WITHIN
+                else None,
+            )

@@ -1,14 +1,22 @@
-"""A comparison as titled tables of text, for the terminal and the page."""
+"""A comparison as titled tables of text, for the terminal and the page; as one JSON object; and
+the differences of all records as a table."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import polars as pl
+
+from claimscore import __version__
+from claimscore.errors import ConfigError
 from claimscore.evaluation.compare.claim_changes import KINDS, LEAST_ALIKE, UNIT_TABLES
-from claimscore.evaluation.compare.comparison import Comparison, RunComparison
+from claimscore.evaluation.compare.comparison import Comparison, Gate, RunComparison
 from claimscore.evaluation.compare.run_differences import MetricDifference, Move
-from claimscore.evaluation.result import Mark, Section, signature
+from claimscore.evaluation.compared_run import ComparedRun
+from claimscore.evaluation.result import Mark, Section, signature, write_table
 from claimscore.stats.bootstrap import MOST_RESAMPLED
 from claimscore.stats.paired import (
     ALPHA,
@@ -16,7 +24,6 @@ from claimscore.stats.paired import (
     LEVEL,
     POWER,
     Difference,
-    least_detectable,
 )
 
 #: So many records are named in a line; JSON has more.
@@ -57,16 +64,9 @@ def sections_of(comparison: Comparison) -> Iterator[Section]:
 
 def signature_of(comparison: Comparison) -> str:
     """All that changes the numbers of a comparison, in one line."""
-    config = comparison.config
-    settings = {
-        "runs": config.runs,
-        "metrics": config.metrics or "all",
-        "by": config.by,
-        "noise": config.noise,
-        "samples": config.samples,
-        "seed": config.seed,
-    }
-    return signature("compare", settings)
+    names = ("runs", "metrics", "by", "noise", "samples", "seed")
+    settings = {name: getattr(comparison.config, name) for name in names}
+    return signature("compare", settings | {"metrics": comparison.config.metrics or "all"})
 
 
 def _sources(comparison: Comparison) -> Section:
@@ -120,27 +120,14 @@ def _noise(comparison: Comparison) -> Section:
     rows = []
     for metric, (one, again) in comparison.noise.items():
         places = digits(one.mean_a, one.mean_b)
-        least = least_detectable(math.sqrt(2) * again.deviation, one.n)
-        shift = _mean_cell(one, places)
-        moved = f"{one.n - one.same:,}"
-        cells = (number(again.deviation, places), number(again.limit, places))
-        rows.append((metric, f"{one.n:,}", moved, shift, *cells, number(least, places)))
-    header = (
-        "metric",
-        "n",
-        "moved",
-        "mean shift",
-        "sd in a record",
-        "95 % of moves",
-        "least shown",
-    )
+        counts = f"{one.n:,}", f"{one.n - one.same:,}"
+        rows.append((metric, *counts, _mean_cell(one, places), number(again.limit, places)))
     return Section(
         f"Noise: A answered again ({comparison.config.noise})",
-        header,
+        ("metric", "n", "moved", "mean shift", "95 % of moves"),
         rows,
         (
             "95 % of moves: a record that moves less may not have changed (Bland and Altman 1996)",
-            "least shown: where nothing but this noise moved the records",
             "the intervals of the comparison have this noise in them: it moves records, which are "
             "drawn with both scores",
         ),
@@ -319,17 +306,10 @@ def _method_notes(comparison: Comparison) -> Iterator[str]:
         f"{comparison.config.seed}{limit}); scores within {EQUAL_WITHIN:g} of each other count as "
         "the same"
     )
-    parts = ((comparison.family, "difference"), (comparison.group_family, "difference in a group"))
-    families = [
-        f"{n:,} {what if n == 1 else what.replace('difference', 'differences')}"
-        for n, what in parts
-        if n
-    ]
-    if families:
-        yield (
-            f"p (Holm): of the bootstrap, corrected together for all metrics and runs "
-            f"({'; '.join(families)}); higher and lower are said where it is at most {ALPHA:g}"
-        )
+    yield (
+        f"p (Holm): of the bootstrap, corrected together for all metrics and runs, and for all "
+        f"groups; higher and lower are said where it is at most {ALPHA:g}"
+    )
     if any(run.changes for run in comparison.runs):
         yield (
             "reworded: the most alike of what is not the same, by letter trigrams (Dice) of at "
@@ -390,3 +370,86 @@ def p_value(p: float | None) -> str:
     if p is None:
         return "none"
     return "<0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.1 else f"{p:.2f}"
+
+
+# JSON, and all differences as a table
+
+#: A higher one where a name in the object changed its meaning or went away.
+FORMAT = 2
+
+DIFFERENCES_SCHEMA: dict[str, pl.DataType] = {
+    **dict.fromkeys(("baseline", "run", "id", "metric"), pl.String()),
+    **dict.fromkeys(("baseline_value", "value", "difference"), pl.Float64()),
+    **dict.fromkeys(("baseline_reason", "reason"), pl.String()),
+}
+
+
+def to_json(comparison: Comparison, gates: Sequence[Gate] = ()) -> dict[str, Any]:
+    """The comparison by the names of its parts, `a` the baseline and `b` the other run, with
+    `gates` where there are conditions; what cannot be computed is null, and `reason` says why."""
+    runs = [
+        {**_plain(run), "verdict": list(verdict_lines(comparison, run))} for run in comparison.runs
+    ]
+    method = {"level": LEVEL, "alpha": ALPHA, "equal_within": EQUAL_WITHIN, "correction": "holm"}
+    return {
+        "format": FORMAT,
+        "claimscore": __version__,
+        "config": _plain(comparison.config),
+        "method": method,
+        "noise": _plain(comparison.noise),
+        "runs": runs,
+        **({"gates": _plain(gates)} if gates else {}),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A part of a comparison as JSON has it; the rows of all records are in the table."""
+    if isinstance(value, ComparedRun):
+        names = ("label", "path", "n_records", "metrics", "notices")
+        return {name: _plain(getattr(value, name)) for name in names}
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {
+            name if isinstance(name, str) else " ".join(name): _plain(item)
+            for name, item in value.items()
+            if name != "paired"
+        }
+    if isinstance(value, tuple | list):
+        return list(map(_plain, value))
+    return str(value) if isinstance(value, Path) else value
+
+
+def difference_rows(comparison: Comparison) -> pl.DataFrame:
+    """A row a run, metric and shared record; null scores with their reasons."""
+    parts = [pl.DataFrame(schema=DIFFERENCES_SCHEMA)]
+    for run in comparison.runs:
+        parts += [
+            rows.select(
+                "id",
+                "difference",
+                baseline=pl.lit(str(run.a.path)),
+                run=pl.lit(str(run.b.path)),
+                metric=pl.lit(metric),
+                baseline_value="a",
+                value="b",
+                baseline_reason="a_reason",
+                reason="b_reason",
+            ).select(DIFFERENCES_SCHEMA.keys())
+            for metric, rows in run.paired.items()
+        ]
+    return pl.concat(parts)
+
+
+def check_differences_path(path: Path) -> None:
+    """`ConfigError` where the ending is neither .csv nor .parquet."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"--differences {path}: the name must end in .csv or .parquet")
+
+
+def write_differences(comparison: Comparison, path: Path) -> None:
+    """Write `difference_rows` as CSV or Parquet, as the ending says."""
+    check_differences_path(path)
+    write_table(difference_rows(comparison), path)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from claimscore.evaluation.compared_run import ComparedRun
+from claimscore.evaluation.ratings_table import finite_number
 from claimscore.runs import damage_as_error
 from claimscore.stats.paired import (
     Difference,
@@ -33,9 +32,6 @@ NO_REASON = "no reason given"
 
 #: So many different reasons are counted by name, the most frequent first.
 MAX_REASONS = 5
-
-#: The settings of a run that people change first; others follow.
-_FIRST = ("records", "prompts", "llm", "texts", "nli", "verifier", "embedder", "token_encoder")
 
 #: The size of a piece of work says nothing about the numbers.
 _LEFT_OUT = frozenset(("chunk_records",))
@@ -98,21 +94,12 @@ class Move(NamedTuple):
         return self.b - self.a
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PairedScores:
-    """The two runs' values of a metric; `rows` as `PAIRED_SCHEMA`, sorted by id."""
-
-    metric: str
-    rows: pl.DataFrame
-
-
 def setting_differences(a: ComparedRun, b: ComparedRun) -> list[SettingDifference]:
     """By run.toml where both have one, and by what the signatures say beyond it."""
     differences: list[SettingDifference] = []
     both = bool(a.settings and b.settings)
     if both:
         differences += _merged(_differing(_flat(a.settings), _flat(b.settings)))
-        differences.sort(key=lambda difference: _rank(difference.name))
     for metric in a.metrics:
         if metric not in b.metrics:
             continue
@@ -165,11 +152,6 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _rank(name: str) -> int:
-    first = name.partition(".")[0]
-    return _FIRST.index(first) if first in _FIRST else len(_FIRST)
-
-
 def _parts(signatures: Iterable[str]) -> dict[str, str]:
     """The parts `key:value` of signatures; `version` is the one of the metric itself."""
     parts: dict[str, dict[str, None]] = {}
@@ -214,8 +196,8 @@ def data_differences(a: ComparedRun, b: ComparedRun, ids: pl.Series) -> list[Dat
     return differences
 
 
-def paired_scores(a: ComparedRun, b: ComparedRun, metric: str, ids: pl.Series) -> PairedScores:
-    """The values of a metric over the shared ids, which are sorted."""
+def paired_scores(a: ComparedRun, b: ComparedRun, metric: str, ids: pl.Series) -> pl.DataFrame:
+    """The values of a metric over the shared ids, which are sorted: rows of `PAIRED_SCHEMA`."""
     rows = pl.DataFrame({"id": ids})
     for run, name in ((a, "a"), (b, "b")):
         values = run.values(metric).with_columns(
@@ -232,21 +214,20 @@ def paired_scores(a: ComparedRun, b: ComparedRun, metric: str, ids: pl.Series) -
         )
     d = paired_differences(rows["a"].to_numpy(), rows["b"].to_numpy())
     rows = rows.with_columns(pl.Series("difference", d, nan_to_null=True))
-    return PairedScores(metric, rows.select(PAIRED_SCHEMA.keys()))
+    return rows.select(PAIRED_SCHEMA.keys())
 
 
 def metric_difference(
-    paired: PairedScores, samples: int, seed: int, group: str | None = None
+    metric: str, rows: pl.DataFrame, samples: int, seed: int, group: str | None = None
 ) -> MetricDifference:
     """Statistics of the records that have a value in both runs, and why others have none."""
-    rows = paired.rows
     both = rows.drop_nulls("difference")
     difference = paired_difference(
         both["a"].to_numpy(), both["b"].to_numpy(), samples=samples, seed=seed
     )
     a, b, either = rows.select(pl.col("a", "b", "difference").null_count()).row(0)
     nulls = Nulls(a, b, either, _reasons(rows["a_reason"]), _reasons(rows["b_reason"]))
-    return MetricDifference(paired.metric, group, difference, nulls)
+    return MetricDifference(metric, group, difference, nulls)
 
 
 def _reasons(reasons: pl.Series) -> dict[str, int]:
@@ -258,25 +239,18 @@ def _reasons(reasons: pl.Series) -> dict[str, int]:
 
 
 def by_group(
-    paired: PairedScores, groups: pl.DataFrame, samples: int, seed: int
+    metric: str, paired: pl.DataFrame, groups: pl.DataFrame, samples: int, seed: int
 ) -> Iterator[MetricDifference]:
     """A metric in each group: numbers by size, then names, records without one last."""
-    rows = paired.rows.join(groups, on="id", how="left", maintain_order="left")
+    rows = paired.join(groups, on="id", how="left", maintain_order="left")
     for name in sorted(rows["group"].unique().to_list(), key=_group_order):
         of_group = rows.filter(pl.col("group").eq_missing(pl.lit(name, pl.String)))
-        shown = "(none)" if name is None else name
-        scores = PairedScores(paired.metric, of_group.drop("group"))
-        yield metric_difference(scores, samples, seed, shown)
+        yield metric_difference(metric, of_group, samples, seed, "(none)" if name is None else name)
 
 
-def _group_order(name: str | None) -> tuple[int, float, str]:
-    if name is None:
-        return (2, 0.0, "")
-    try:
-        number = float(name)
-    except ValueError:
-        number = math.nan
-    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)
+def _group_order(name: str | None) -> tuple[bool, bool, float, str]:
+    number = None if name is None else finite_number(name)
+    return (name is None, number is None, number or 0.0, name or "")
 
 
 def corrected(rows: Sequence[MetricDifference]) -> list[MetricDifference]:
@@ -288,9 +262,9 @@ def corrected(rows: Sequence[MetricDifference]) -> list[MetricDifference]:
     ]
 
 
-def most_moved(paired: PairedScores, top: int) -> list[Move]:
+def most_moved(metric: str, paired: pl.DataFrame, top: int) -> list[Move]:
     """The records whose score moved most, the largest difference first; of equals by id."""
     size = pl.col("difference").abs()
-    moved = paired.rows.filter(size > 0).sort(size.round(9), "id", descending=[True, False])
+    moved = paired.filter(size > 0).sort(size.round(9), "id", descending=[True, False])
     rows = moved.head(min(top, moved.height))
-    return [Move(paired.metric, *values) for values in rows.select("id", "a", "b").iter_rows()]
+    return [Move(metric, *values) for values in rows.select("id", "a", "b").iter_rows()]
