@@ -101,11 +101,10 @@ def _read_run(label: str, path: Path | str) -> ComparedRun:
     with damage_as_error(path):
         settings = directory.settings
         ids = _record_ids(directory)
-        path = directory.path / "scores.parquet"
-        has_scores = path.exists()
-        if has_scores:
+        scores = None
+        if (file := directory.path / "scores.parquet").exists():
             directory.check_scores()
-        scores = _scan_scores(path) if has_scores else None
+            scores = _scan_scores(file)
         metrics = _metrics(scores) if scores is not None else {}
         notices = tuple(_notices(directory, settings, scores, metrics, ids.len()))
     return ComparedRun(label, path, scores, directory, settings, metrics, ids, notices)

@@ -375,7 +375,7 @@ def corrected_differences(
 def _label_files(run: ComparedRun) -> dict[str, list[Path]]:
     """The files of labels in the directory of a run, by metric."""
     files: dict[str, list[Path]] = {}
-    if run.directory is not None and isinstance(run.path, Path):
-        for path in sorted(run.path.glob("labels*.csv")):
+    if run.directory is not None:
+        for path in sorted(run.directory.path.glob("labels*.csv")):
             files.setdefault(metric_of(path), []).append(path)
     return files
