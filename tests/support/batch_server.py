@@ -20,10 +20,8 @@ from claimscore.file_lock import FileLock
 from claimscore.pipeline.llm.batch_jobs import journal as journal_module
 from claimscore.pipeline.llm.batch_jobs.journal import JobJournal
 from claimscore.pipeline.llm.batch_jobs.provider import BatchProvider
-from claimscore.pipeline.llm.providers.anthropic import AnthropicProvider
-from claimscore.pipeline.llm.providers.anthropic_batches import AnthropicBatches
-from claimscore.pipeline.llm.providers.openai import OpenAIProvider
-from claimscore.pipeline.llm.providers.openai_batches import OpenAIBatches
+from claimscore.pipeline.llm.providers.anthropic import AnthropicBatches, AnthropicProvider
+from claimscore.pipeline.llm.providers.openai import OpenAIBatches, OpenAIProvider
 from claimscore.types import Completion, Message, Request
 from tests.fake_server.batches import Batches, Jobs, MessageBatches, call_of
 from tests.fake_server.chat import Body

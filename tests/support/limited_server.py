@@ -18,41 +18,9 @@ from anyio import lowlevel
 
 from claimscore.errors import RateLimitError
 from claimscore.types import Completion, LimitState, Message, RateLimits, Request, Usage
+from tests.fake_server.budget import Bucket
 from tests.support.engine_doubles import make
 from tests.support.virtual_time import VIRTUAL_TIME, at_once
-
-
-class ServerBucket:
-    """A server's token bucket of so many units a minute and seconds of that rate."""
-
-    def __init__(self, per_minute: float, depth_s: float) -> None:
-        self.per_minute = per_minute
-        self._depth_s = depth_s
-        self._level = self.depth
-        self._at = 0.0
-
-    @property
-    def rate(self) -> float:
-        return self.per_minute / 60
-
-    @property
-    def depth(self) -> float:
-        return max(1.0, self.rate * self._depth_s)
-
-    def lacks(self, units: float, now: float) -> float:
-        """Seconds until so many units are there; 0.0 where they are."""
-        self._level = min(self.depth, self._level + self.rate * (now - self._at))
-        self._at = now
-        return max(0.0, min(units, self.depth) - self._level) / self.rate
-
-    def take(self, units: float) -> None:
-        """Let a request pass."""
-        self._level -= units
-
-    def state(self, now: float) -> LimitState:
-        """What headers say of it."""
-        self.lacks(0, now)
-        return LimitState(self.per_minute, float(int(max(0.0, self._level))), None)
 
 
 @dataclasses.dataclass
@@ -73,8 +41,8 @@ class LimitedServer:
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self.requests = ServerBucket(self.rpm, self.depth_s) if self.rpm else None
-        self.tokens = ServerBucket(self.tpm, self.depth_s) if self.tpm else None
+        self.requests = Bucket(self.rpm, self.depth_s, 0.0) if self.rpm else None
+        self.tokens = Bucket(self.tpm, self.depth_s, 0.0) if self.tpm else None
         self.sent: list[tuple[float, int]] = []
         self.admitted: list[float] = []
         self.refused: list[float] = []
@@ -86,7 +54,7 @@ class LimitedServer:
         await anyio.sleep(0.005 * self._random.uniform(0.5, 1.5))
         now = anyio.current_time()
         needs = [(self.requests, 1.0), (self.tokens, n_tokens)]
-        lacks_s = max((bucket.lacks(units, now) for bucket, units in needs if bucket), default=0.0)
+        lacks_s = max((bucket.wait_s(units, now) for bucket, units in needs if bucket), default=0.0)
         is_isolated = self._random.random() < self.isolated
         if is_isolated or lacks_s:
             self.refused.append(now)
@@ -96,7 +64,7 @@ class LimitedServer:
             raise RateLimitError("slow down", again_s, limits=self._limits())
         for bucket, units in needs:
             if bucket:
-                bucket.take(units)
+                bucket.take(units, now)
         self.admitted.append(now)
         await anyio.sleep(self.latency_s * self._random.uniform(0.9, 1.1))
         self.done_s = anyio.current_time()
@@ -104,7 +72,12 @@ class LimitedServer:
 
     def _limits(self) -> RateLimits | None:
         now = anyio.current_time()
-        states = [b.state(now) if b else None for b in (self.requests, self.tokens)]
+        states = [
+            LimitState(bucket.per_minute, float(int(max(0.0, bucket.level(now)))), None)
+            if bucket
+            else None
+            for bucket in (self.requests, self.tokens)
+        ]
         return RateLimits(*states) if self.has_headers else None
 
     async def aclose(self) -> None:

@@ -124,7 +124,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "pipeline.llm.providers.server",
         "pipeline.llm.batch_jobs.server",
     ),
-    "anthropic": ("pipeline.llm.providers.anthropic", "pipeline.llm.providers.anthropic_batches"),
+    "anthropic": ("pipeline.llm.providers.anthropic",),
     "genai_prices": ("pipeline.llm.budget.pricing",),
     "torch": ("pipeline.encoders", "training", "metrics.summac.convolution"),
     "transformers": ("pipeline.encoders",),

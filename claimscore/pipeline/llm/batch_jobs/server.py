@@ -10,9 +10,7 @@ import dataclasses
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
-
-import httpx2
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from claimscore.errors import (
     ClaimscoreError,
@@ -20,10 +18,12 @@ from claimscore.errors import (
     TransientError,
     UnknownModelError,
 )
-from claimscore.pipeline.llm.providers.connection import MOST_BYTES
 from claimscore.pipeline.llm.providers.schema import Dialect
 from claimscore.pipeline.llm.providers.server import ServerProvider, decode_json
 from claimscore.types import JSON, Completion, Request
+
+if TYPE_CHECKING:
+    import httpx2
 
 T = TypeVar("T")
 
@@ -112,6 +112,8 @@ class BatchServer(abc.ABC):
 
     async def download(self, path: str) -> bytes:
         """A file of results."""
+        from claimscore.pipeline.llm.providers.connection import MOST_BYTES
+
         connection = self.provider.connection
         url, extensions = connection.base_url + path, {MOST_BYTES: _FILE_BYTES}
         return await self._call(lambda: connection.http.get(url, extensions=extensions))
@@ -134,6 +136,8 @@ class BatchServer(abc.ABC):
 
     async def ask(self, method: str, path: str, **options: Any) -> JSON:
         """The object with which the server answers a call of its SDK."""
+        import httpx2
+
         sdk = self.provider.sdk
         send = partial(getattr(sdk, method), path, cast_to=httpx2.Response, **options)
         answer = decode_json(await self._call(send))

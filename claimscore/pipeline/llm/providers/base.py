@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from claimscore.cache.base import Cache
+    from claimscore.pipeline.llm.batch_jobs.server import BatchServer
 
 #: Family name -> where its class is. Imported when asked for: SDKs are slow to import.
 PROVIDERS: dict[str, str] = {
@@ -69,8 +70,8 @@ class Vendor:
     has_logprobs: ClassVar[bool] = False
     #: Its servers embed texts too, by `send("/embeddings", ...)` of OpenAI's protocol.
     has_embeddings: ClassVar[bool] = False
-    #: Its `BatchServer` ("module:Class"); None where it has none.
-    batches: ClassVar[str | None] = None
+    #: What makes its batch jobs; None where it has none.
+    batches: ClassVar[type[BatchServer] | None] = None
     #: The only tasks that it can do, whatever their prompts; None where any prompt may be asked.
     tasks: ClassVar[tuple[str, ...] | None] = None
 
@@ -227,7 +228,7 @@ def load_provider(config: LLMConfig) -> Provider:
         raise ConfigError(f"{config.model}: {what}; give --base-url once")
     made = _at_several(config, vendor.from_config) if several else vendor.from_config(config)
     if config.is_batch:
-        made = _load(_BATCH_PROVIDER)(_load(vendor.batches)(made), config)
+        made = _load(_BATCH_PROVIDER)(vendor.batches(made), config)
     return cast(Provider, made)
 
 

@@ -9,9 +9,7 @@ from typing import Literal
 
 import anyio
 
-from claimscore.pipeline.llm.ratelimit.bucket import Permit
-from claimscore.pipeline.llm.ratelimit.declared import DeclaredLimit
-from claimscore.pipeline.llm.ratelimit.learnt import LearntRate, Window
+from claimscore.pipeline.llm.ratelimit.limits import DeclaredLimit, LearntRate, Permit, Window
 from claimscore.types import RateLimits
 
 #: Without a `retry-after` the first pause is so long; each further one is twice as long.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from claimscore.pipeline.llm.ratelimit.bucket import Permit
 from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
+from claimscore.pipeline.llm.ratelimit.limits import Permit
 
 
 class Script:
