@@ -51,7 +51,8 @@ def price_note(spent: Mapping[str, Any]) -> str:
     if spent["requests"] and spent["usd"] is None:
         return options
     if spent["usd"] and (n := spent.get("answers_at_most")):
-        return f"at most: of {n:,} answers the tokens or the exact price are not known; {options}"
+        what = f"of {many(n, 'answer')} the tokens or the exact price are not known"
+        return f"at most: {what}; {options}"
     return ""
 
 
@@ -59,7 +60,12 @@ def tokens_text(spent: Mapping[str, Any]) -> str:
     """The tokens of prompts and answers, and how many of them the server had read before."""
     cached = spent.get("cached_prompt_tokens", 0)
     known = f" ({cached:,} from the server's cache)" if cached else ""
-    return f"{spent['prompt_tokens'] + spent['completion_tokens']:,} tokens{known}"
+    return many(spent["prompt_tokens"] + spent["completion_tokens"], "token") + known
+
+
+def many(count: int, noun: str) -> str:
+    """`1 request`, `2,000 requests`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def counted(counts: Mapping[str, int]) -> str:
@@ -81,13 +87,14 @@ def limits_text(engine: Mapping[str, Any]) -> str:
 def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
     """An engine's counts as short texts for people; zeros are left out."""
     tokens = engine["prompt_tokens"] + engine["completion_tokens"]
-    parts = [f"{engine['sent']:,} requests", f"{per_s:,.1f}/s"]
+    retries = engine["retries"]
+    parts = [many(engine["sent"], "request"), f"{per_s:,.1f}/s"]
     parts += [f"{engine['in_flight']:,} in flight"] if engine["in_flight"] else []
     parts.append(f"{engine['hits']:,} cached")
     parts += [tokens_text(engine)] if tokens else []
     parts += [cost(engine)] if engine["usd"] or (tokens and engine["usd"] is None) else []
     parts += [f"limit {limits_text(engine)}"] if engine["limits_from"] != "none" else []
-    parts += [f"{counted(engine['retries'])} tried again"] if engine["retries"] else []
+    parts += [f"{sum(retries.values()):,} tried again ({counted(retries)})"] if retries else []
     parts += [f"{engine['failed']:,} failed"] if engine["failed"] else []
     parts += filter(None, [servers_text(engine.get("servers", ()))])
     if engine["why"]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from claimscore.console.amounts import dollars, duration
+from claimscore.console.amounts import dollars, duration, many
 from claimscore.console.table import print_rows, print_text
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ def preflight_lines(versions: Mapping[str, str], figures: Mapping[str, Any]) -> 
 def _new_requests(task: Mapping[str, Any], about: str) -> str:
     """`48 requests for 48 of 54 questions (6 have stored answers)`."""
     left = task["questions"] - task["answered"] - task["given_up"]
-    known = f"{left:,} questions"
+    known = many(left, "question")
     if task["answered"]:
         stored = f"{task['answered']:,} have stored answers"
-        known = f"{left:,} of {task['questions']:,} questions ({stored})"
+        known = f"{left:,} of {many(task['questions'], 'question')} ({stored})"
     if task["given_up"]:
         known += f", {task['given_up']:,} given up: --retry-failed asks again"
-    return f"{about}{task['requests']:,} requests for {known}"
+    return f"{about}{many(task['requests'], 'request')} for {known}"
 
 
 def print_estimate(figures: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from claimscore.console import plain
-from claimscore.console.amounts import cost, counted, duration, price_note, servers_text
+from claimscore.console.amounts import cost, counted, duration, many, price_note, servers_text
 from claimscore.console.table import print_facts, print_table
 
 Facts = Iterator[tuple[str, str]]
@@ -101,10 +101,8 @@ def _answers(call: Mapping[str, Any], in_all: Mapping[str, Any] | None) -> Facts
     """The language model's requests of this call, and of all calls where that is more."""
     if not (call["requests"] or call["cache_hits"]):
         return
-    yield (
-        "answers",
-        f"{call['requests']:,} requests{_paid(call)}, {call['cache_hits']:,} from the cache",
-    )
+    asked = f"{many(call['requests'], 'request')}{_paid(call)}"
+    yield "answers", f"{asked}, {call['cache_hits']:,} from the cache"
     if note := price_note(in_all or call):
         yield "", note
     if read_before := call.get("cached_prompt_tokens"):
@@ -113,7 +111,7 @@ def _answers(call: Mapping[str, Any], in_all: Mapping[str, Any] | None) -> Facts
     if shares := servers_text(call.get("servers", ())):
         yield "", shares
     if in_all and in_all["requests"] > call["requests"]:
-        yield "", f"in all calls: {in_all['requests']:,} requests{_paid(in_all)}"
+        yield "", f"in all calls: {many(in_all['requests'], 'request')}{_paid(in_all)}"
 
 
 def _models(call: Mapping[str, Any], truncated: Mapping[str, Mapping[str, Any]]) -> Facts:
@@ -132,11 +130,10 @@ def _cut(cut: Mapping[str, Any]) -> str:
     """How many inputs a model read in part, and up to which limit."""
     if not cut["rows"]:
         return f"not known: the model does not tell which of its {cut['unknown']:,} inputs it cut"
-    many = "record" if cut["records"] == 1 else "records"
     limit = f"{' or '.join(map(str, cut['limits']))} tokens" if cut["limits"] else "token limit"
     return (
-        f"the model read {cut['rows']:,} of its inputs, in {cut['records']:,} {many}, only up to "
-        f"its {'limit of ' if cut['limits'] else ''}{limit} (column truncated)"
+        f"the model read {cut['rows']:,} of its inputs, in {many(cut['records'], 'record')}, "
+        f"only up to its {'limit of ' if cut['limits'] else ''}{limit} (column truncated)"
     )
 
 

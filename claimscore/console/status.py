@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from claimscore.console import plain
-from claimscore.console.amounts import cost, duration, engine_parts, tokens_text
+from claimscore.console.amounts import cost, duration, engine_parts, many, tokens_text
 from claimscore.console.result import claims_facts, print_metrics
 from claimscore.console.table import print_facts
 
@@ -85,7 +85,7 @@ def _failed(failures: list[Mapping[str, Any]]) -> Facts:
 
 def _spent(spent: Mapping[str, Any]) -> Facts:
     paid = f", {cost(spent)}" if spent["requests"] and spent["usd"] != 0 else ""
-    yield "spent", f"{spent['requests']:,} requests, {tokens_text(spent)}{paid} in all"
+    yield "spent", f"{many(spent['requests'], 'request')}, {tokens_text(spent)}{paid} in all"
 
 
 def _work(note: Mapping[str, Any] | None, is_run: bool) -> Facts:

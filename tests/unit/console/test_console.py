@@ -29,12 +29,13 @@ def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> Non
     ("stats", "said"),
     [
         ({"hits": 3}, "3 cached"),
+        ({"sent": 1, "prompt_tokens": 1}, "1 request, 0.0/s, 0 cached, 1 token"),
         (
             {
                 **{"failed": 2, "retries": Counter(timeout=1, rate_limit=3)},
                 **{"prompt_tokens": 1500, "usd": 0.25},
             },
-            "1,500 tokens, $0.2500, 3 rate_limit, 1 timeout tried again, 2 failed",
+            "1,500 tokens, $0.2500, 4 tried again (3 rate_limit, 1 timeout), 2 failed",
         ),
         ({"last_error": "connection refused"}, "last error: connection refused"),
         ({"why": "no answers: HTTP 503", "waiting_s": 61}, "waiting (1 min 1 s): no answers: HTTP"),
@@ -51,7 +52,7 @@ def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> Non
 )
 def test_notes_say_what_matters_and_nothing_that_is_zero(stats: dict[str, Any], said: str) -> None:
     """Tokens, retries and failures appear when there are any; an unknown cost is never zero."""
-    progress = Progress(engine=EngineStats(sent=10, **stats))
+    progress = Progress(engine=EngineStats(**{"sent": 10, **stats}))
     note = llm_note(progress)
     assert said in note
     assert ("failed" in note) is ("failed" in said)

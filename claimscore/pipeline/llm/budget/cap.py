@@ -130,8 +130,8 @@ class Budget:
             raise unknown_price(f"{request.model} at service_tier {json.dumps(tier)}")
         if unpriced := self.ledger.earlier.unpriced + self.ledger.now.unpriced:
             raise ConfigError(
-                f"--max-cost: what {unpriced:,} requests of this run cost is not known, so nothing "
-                "tells what is left; bound the run by --max-requests"
+                f"--max-cost: requests of this run whose cost is not known: {unpriced:,}; nothing "
+                "tells what is left, so bound the run by --max-requests"
             )
 
     def _why_not(self, pico_usd: int) -> str | None:
@@ -140,7 +140,7 @@ class Budget:
         sent = earlier.requests + now.requests + len(self.ledger.open)
         if self._max_requests is not None and sent >= self._max_requests:
             return (
-                f"--max-requests {self._max_requests} is used up: {sent} requests were sent; "
+                f"--max-requests {self._max_requests} is used up (sent: {sent}); "
                 "the same command with a higher --max-requests goes on"
             )
         worst = earlier.worst_pico_usd + now.worst_pico_usd

@@ -103,11 +103,9 @@ class AzureProvider(OpenAIProvider):
                 f"--llm {config.model}: set {ADDRESS_VARIABLE}, or --base-url, to the resource's "
                 "address, such as https://RESOURCE.openai.azure.com"
             )
+        options = {"api_version": environment(VERSION_VARIABLE) or API_VERSION}
         token = environment(TOKEN_VARIABLE) if config.key_variable is None else None
-        return {
-            "key": token or config.key(cls.key_variable),
-            "api_version": environment(VERSION_VARIABLE) or API_VERSION,
-        }
+        return options | ({"key": token, "key_variable": TOKEN_VARIABLE} if token else {})
 
     def _is_vendors(self) -> bool:
         return (urlsplit(self.base_url).hostname or "").endswith(".azure.com")

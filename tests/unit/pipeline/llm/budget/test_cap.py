@@ -154,7 +154,7 @@ class TestCaps:
         spending.settle(taken(spending.try_reserve(request())), Usage(9, 9, service_tier="scale"))
         spending.ledger.flush()
         for _ in range(2):
-            with pytest.raises(ConfigError, match=r"what 1 requests of this run cost is not known"):
+            with pytest.raises(ConfigError, match=r"whose cost is not known: 1; nothing"):
                 spending.try_reserve(request())
             ledger.close()
             ledger = Ledger(tmp_path / "ledger")
@@ -200,7 +200,7 @@ class TestCaps:
             price_of=lambda _: PRICE, max_cost=9 * MOST_USD, max_requests=4, ledger=ledger
         )
         spending.release(taken(spending.try_reserve(request())))
-        with pytest.raises(BudgetError, match="4 requests were sent"):
+        with pytest.raises(BudgetError, match=r"--max-requests 4 is used up \(sent: 4\)"):
             await spending.reserve(request())
         ledger.close()
 

@@ -119,5 +119,7 @@ def test_the_environment_names_resource_key_and_version(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, TOKEN)
         provider = load_provider(config)
         assert isinstance(provider, AzureProvider)
-        assert provider.key == key
-        assert provider.base_url == RESOURCE
+        assert (provider.key, provider.base_url) == (key, RESOURCE)
+    monkeypatch.setenv("AZURE_OPENAI_AD_TOKEN", "eyJ0 eXAi")
+    with pytest.raises(ConfigError, match="AZURE_OPENAI_AD_TOKEN holds characters that no key"):
+        load_provider(config)
