@@ -22,8 +22,8 @@ from typing import Any
 import polars as pl
 
 import claimscore
+from claimscore.stats.agreement import correlation_interval, spearman
 from claimscore.stats.bootstrap import mean_interval
-from claimscore.stats.correlation import correlation_interval, spearman
 from papers.command import one_line_errors, parser, read, settings, show
 
 #: Comparison -> its two texts (Table 3): four by the contrast that is wanted, one in other words.

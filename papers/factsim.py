@@ -31,7 +31,7 @@ import polars as pl
 
 import claimscore
 from claimscore.metrics import FactSim, factsim
-from claimscore.stats.correlation import LEVELS, kendall
+from claimscore.stats.agreement import LEVELS, kendall
 from papers.command import one_line_errors, parser, read, settings, show
 
 #: Part of a file of examples -> the key of its texts; the product has none.

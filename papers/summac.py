@@ -28,13 +28,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 import claimscore
-from claimscore.stats.bootstrap import percentile_bounds, resamples
-from claimscore.stats.classification import (
+from claimscore.stats.agreement import (
     best_threshold,
     checked_labels,
     weighted_accuracy,
     weighted_auc,
 )
+from claimscore.stats.bootstrap import percentile_bounds, resamples
 from papers.command import one_line_errors, parser, read, settings, show
 
 #: The columns of the published values.

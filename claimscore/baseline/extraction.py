@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from claimscore.baseline import modifiers, names
+from claimscore.baseline import modifiers
 from claimscore.baseline.conjuncts import (
     Coordination,
     Inserts,
@@ -616,8 +616,8 @@ class _Extraction:
                 about = self._antecedent(noun, child)
                 plural = tree.tags[noun] in ("NNS", "NNPS")
                 drafts += self._participle(child, about, is_past, plural)
-        drafts += [names.said_by_title(tree, title, is_past) for title in titles]
-        return [*drafts, *names.said_of_name(tree, noun)]
+        drafts += [modifiers.said_by_title(tree, title, is_past) for title in titles]
+        return [*drafts, *modifiers.said_of_name(tree, noun)]
 
     def _is_past_around(self, noun: int) -> bool:
         """Whether the clause that a noun stands in is about the past."""

@@ -144,7 +144,7 @@ def label(config: LabelConfig, out: Path | None, page: Path | None, as_json: boo
     number. Then: claimscore evaluate labels RUN LABELS.
     """
     from claimscore.evaluation.label_items import LABELS_FILE, draw, write_sheet
-    from claimscore.report.label_page import write_label_page
+    from claimscore.report.evaluation_page import write_label_page
 
     target = out or Path(config.run, LABELS_FILE)
     if target.exists():

@@ -20,8 +20,7 @@ from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.ratings_table import Grid, RatedTable, grid, read_table
 from claimscore.evaluation.result import EvaluationResult, Mark, Row, Section, fixed
 from claimscore.option import argument, option
-from claimscore.stats.bootstrap import paired_p_value, percentile_bounds
-from claimscore.stats.correlation import (
+from claimscore.stats.agreement import (
     LEVELS,
     METHODS,
     Level,
@@ -32,6 +31,7 @@ from claimscore.stats.correlation import (
     level_vector,
     williams_test,
 )
+from claimscore.stats.bootstrap import paired_p_value, percentile_bounds
 
 MIN_SYSTEMS = 3
 MIN_CASES = 2

@@ -21,7 +21,7 @@ from claimscore.evaluation.compared_run import ComparedRun, open_run
 from claimscore.evaluation.ratings_table import finite_number
 from claimscore.metrics import METRICS
 from claimscore.metrics.catalogue import Catalogue
-from claimscore.metrics.repeats import ONCE
+from claimscore.metrics.claims import ONCE
 from claimscore.metrics.support import VERDICTS, verdicts
 from claimscore.option import argument, option
 from claimscore.records.files import find_files

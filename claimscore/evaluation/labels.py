@@ -38,8 +38,8 @@ from claimscore.evaluation.result import (
 )
 from claimscore.metrics.support import VERDICTS
 from claimscore.option import argument, option
+from claimscore.stats.agreement import kendall
 from claimscore.stats.bootstrap import Array, ratio, resamples
-from claimscore.stats.correlation import kendall
 from claimscore.stats.prediction_powered import (
     CorrectedMean,
     Estimate,

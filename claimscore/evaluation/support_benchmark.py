@@ -38,8 +38,7 @@ from claimscore.functions import verify
 from claimscore.metrics.rouge import by_rouge_score
 from claimscore.option import argument, nested, option
 from claimscore.records.columns import in_first_half
-from claimscore.stats.bootstrap import ratio, resamples
-from claimscore.stats.classification import (
+from claimscore.stats.agreement import (
     balanced_accuracy,
     best_threshold,
     checked_labels,
@@ -47,6 +46,7 @@ from claimscore.stats.classification import (
     weighted_accuracy,
     weighted_auc,
 )
+from claimscore.stats.bootstrap import ratio, resamples
 from claimscore.text import content_words
 
 #: What the score of a verifier is called.

@@ -27,10 +27,13 @@ from claimscore.metrics.reference_texts import (
     MeasureOptions,
     ScorePair,
     SummaryPair,
+    TextOptions,
+    Values,
     best_place,
     by_place,
     scored_texts,
     text_metric,
+    value_metric,
 )
 
 REFERENCE = (
@@ -185,3 +188,40 @@ BS_INVERSE = Metric(
     ),
     worst="highest",
 )
+
+
+# Cosines of whole texts
+
+COSINE_REFERENCE = (
+    "Reimers and Gurevych 2019, Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks "
+    "(cosine of two embeddings)"
+)
+
+
+def _make_cosine(name: str, options: TextOptions) -> Metric:
+    against = options.against
+
+    def read(tables: ChunkTables) -> Values:
+        of_texts = (
+            (pl.col("unit") == "text")
+            & (pl.col("row_side") == "summary")
+            & (pl.col("column_side") == against)
+        )
+        cells = tables["similarities"].filter(of_texts).select("id", "column_index", "similarity")
+        return by_place(cells.iter_rows())
+
+    return value_metric(
+        name,
+        options,
+        read,
+        "similarity",
+        (PassRequirement("text_similarities", ("summary.text", f"{against}.text")),),
+        signature_keys=("embedder", "dtype", "claimscore"),
+        higher_is="more alike",
+        range=(-1.0, 1.0),
+        description=f"Cosine of the sentence embeddings of the summary and its {against}",
+        reference=COSINE_REFERENCE,
+    )
+
+
+BERT_COSINE = MetricFamily("bert-cosine", TextOptions, _make_cosine)

@@ -27,8 +27,14 @@ from claimscore.metrics.base import (
     scored,
     unscored,
 )
-from claimscore.metrics.matrices import NO_CELLS, Cells, cells_by_record
-from claimscore.metrics.repeats import EACH, counted, repeats_option
+from claimscore.metrics.claims import (
+    EACH,
+    NO_CELLS,
+    Cells,
+    cells_by_record,
+    counted,
+    repeats_option,
+)
 
 REFERENCE = "FactSim paper: coverage, consistency and their harmonic mean; tuples by GPT-4"
 

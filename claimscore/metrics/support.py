@@ -33,7 +33,7 @@ from claimscore.metrics.base import (
     scored,
     unscored,
 )
-from claimscore.metrics.repeats import ONCE, Counted, counted, repeats_option
+from claimscore.metrics.claims import ONCE, Counted, counted, repeats_option
 from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE
 from claimscore.text import RULES_VERSION, content_words
 

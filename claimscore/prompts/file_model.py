@@ -11,8 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from claimscore.config import extra_problem, read_toml
 from claimscore.errors import ConfigError, Obstacles
-from claimscore.prompts.label_words import plain_word
-from claimscore.prompts.output import json_schema
+from claimscore.prompts.output import json_schema, plain_word
 from claimscore.prompts.prompt import NAME, TEXTS_FIELD, Prompt, PromptSettings
 
 

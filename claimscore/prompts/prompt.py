@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from claimscore.errors import ConfigError, ParseError
-from claimscore.prompts.label_words import label_probabilities
-from claimscore.prompts.output import AnswerForm, json_schema, of_several
+from claimscore.prompts.output import AnswerForm, json_schema, label_probabilities, of_several
 from claimscore.types import Completion, Message, OutputSchema
 
 #: What a prompt and a version may be called: they stand in tables, signatures and paths.

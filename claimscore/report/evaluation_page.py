@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from claimscore import __version__
 from claimscore.evaluation.result import Section
+from claimscore.metrics.support import VERDICTS
 from claimscore.report.html_page import interval_figure, write_page
 
 #: A cell of a column of numbers.
@@ -83,3 +87,23 @@ def _both_words(a: str, b: str) -> tuple[list[Word], list[Word]]:
         left.append(("" if same or i == j else "del", "".join(one[i:j])))
         right.append(("" if same or k == m else "ins", "".join(other[k:m])))
     return left, right
+
+
+# A page in which a person labels claims or records, and which saves them as CSV
+
+
+def write_label_page(rows: pl.DataFrame, path: Path) -> None:
+    """Write the page of a table that `label_items.draw` made; it works from a disk."""
+    digest = hashlib.sha256(rows.write_json().encode()).hexdigest()[:16]
+    of_claims = "claim" in rows.columns
+    values = {
+        "kind": "labels",
+        "title": "Label the claims" if of_claims else "Rate the records",
+        "generator": f"claimscore {__version__}",
+        "metric": rows["metric"][0],
+        "of_claims": of_claims,
+        "n": rows.height,
+        "verdicts": VERDICTS if of_claims else (),
+        "items": {"key": digest, "columns": rows.columns, "rows": rows.rows()},
+    }
+    write_page(path, "label.html", "label.js", ("page.css", "label.css"), values, charts=False)

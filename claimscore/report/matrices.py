@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from claimscore.blocks import blocks_on_side
 from claimscore.config import LLM_VERIFIER
+from claimscore.metrics.claims import NO_CELLS
 from claimscore.metrics.fact_similarity import MATCH, SIDES, facts_by_side, similarities_by_record
-from claimscore.metrics.matrices import NO_CELLS
 from claimscore.report.record_texts import cut_off
 from claimscore.report.report_tables import MAX_MATRIX_CHARS
 

@@ -3,26 +3,290 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import polars as pl
 from markupsafe import Markup
 
 from claimscore.claim_checks import CHECKS
 from claimscore.report.html_page import count, decimal, interval_figure, packed_json, write_page
-from claimscore.report.overview import (
-    GroupRow,
-    GroupTable,
-    Histogram,
-    MetricOverview,
-    failure_groups,
-    group_tables,
-    overview,
-)
 from claimscore.report.record_details import RecordIndex, detail_blocks
-from claimscore.report.report_tables import ReportTables, RunFacts
-from claimscore.stats.bootstrap import interval_text
+from claimscore.report.record_texts import MAX_NOTE_CHARS, cut_off
+from claimscore.report.report_tables import (
+    TEXT_COLUMNS,
+    MetricFacts,
+    ReportTables,
+    RunFacts,
+    score_blocks,
+)
+from claimscore.stats.bootstrap import MIN_VALUES, interval_text
+
+#: A value this close to the end of a metric's range lies on it: single precision ends there.
+ROUNDING = 1e-3
+
+#: Of a histogram.
+BINS = 20
+
+
+class Histogram(NamedTuple):
+    """Counts of equally wide bins from `low` to `high`; the last bin is closed."""
+
+    low: float
+    high: float
+    counts: tuple[int, ...]
+
+
+class MetricOverview(NamedTuple):
+    """One row of the overview; `nulls` are (reason, records), most frequent first, where a
+    reason is what stands before the colon: what comes after is of one record.
+    """
+
+    facts: MetricFacts
+    n: int
+    mean: float | None
+    nulls: tuple[tuple[str, int], ...]
+    signatures: tuple[str, ...]
+    histogram: Histogram | None
+
+
+class FailureGroup(NamedTuple):
+    """How often a stage failed in one way, with the first message."""
+
+    stage: str
+    kind: str
+    n: int
+    n_records: int
+    message: str
+
+
+def overview(tables: ReportTables) -> list[MetricOverview]:
+    """Every metric that the run asked for or that has scores, in that order."""
+    n = pl.col("n")
+    sums, nulls, signatures = _merged(tables, _sums, _nulls, _signatures)
+    sums = sums.group_by("metric", maintain_order=True).agg(
+        n.sum(),
+        mean=pl.col("sum").sum() / n.sum(),
+        low=pl.col("low").min(),
+        high=pl.col("high").max(),
+    )
+    nulls = nulls.group_by("metric", "reason").agg(n.sum())
+    nulls = nulls.sort("n", "reason", descending=[True, False])
+    found = {row["metric"]: row for row in sums.iter_rows(named=True)}
+    known = {facts.name: facts for facts in tables.metrics}
+    names = list(dict.fromkeys([*known, *found]))
+    facts = {name: known.get(name, MetricFacts(name)) for name in names}
+    histograms = _histograms(
+        tables,
+        {
+            name: _histogram_bounds(facts[name], row["low"], row["high"])
+            for name, row in found.items()
+            if row["n"]
+        },
+    )
+    return [
+        MetricOverview(
+            facts[name],
+            found[name]["n"] if name in found else 0,
+            found[name]["mean"] if name in histograms else None,
+            tuple(nulls.filter(metric=name).select("reason", "n").rows()),
+            tuple(signatures.filter(metric=name)["signature"].unique().sort()),
+            histograms.get(name),
+        )
+        for name in names
+    ]
+
+
+def _merged(
+    tables: ReportTables, *figures: Callable[[pl.DataFrame], pl.DataFrame]
+) -> list[pl.DataFrame]:
+    """Figures of each block of the scores, one below the other: memory does not grow with them."""
+    blocks = [
+        [figure(rows) for figure in figures]
+        for rows in score_blocks(tables, "metric", "value", "reason", "signature")
+    ]
+    return [pl.concat(found) for found in zip(*blocks, strict=True)]
+
+
+def _sums(rows: pl.DataFrame) -> pl.DataFrame:
+    value = pl.col("value")
+    return rows.group_by("metric", maintain_order=True).agg(
+        n=value.count(), sum=value.sum(), low=value.min(), high=value.max()
+    )
+
+
+def _nulls(rows: pl.DataFrame) -> pl.DataFrame:
+    reason = pl.col("reason").fill_null("no reason given").str.split(":").list.first()
+    return rows.filter(pl.col("value").is_null()).group_by("metric", reason).len("n")
+
+
+def _signatures(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select("metric", "signature").drop_nulls().unique()
+
+
+def _histogram_bounds(facts: MetricFacts, low: float, high: float) -> tuple[float, float]:
+    """A metric's range; the data's where that is wider or unbounded."""
+    bounds = facts.range or (-math.inf, math.inf)
+    low = bounds[0] if abs(low - bounds[0]) < ROUNDING else low
+    high = bounds[1] if abs(high - bounds[1]) < ROUNDING else high
+    low = min(low, bounds[0]) if math.isfinite(bounds[0]) else low
+    high = max(high, bounds[1]) if math.isfinite(bounds[1]) else high
+    if (low, high) != bounds:
+        step = _nice_step((high - low) or abs(high) or 1.0)
+        low, high = math.floor(low / step) * step, math.ceil(high / step) * step
+        high = high if high > low else low + step
+    return low, high
+
+
+def _histograms(
+    tables: ReportTables, bounds: Mapping[str, tuple[float, float]]
+) -> dict[str, Histogram]:
+    """Equally wide bins over the bounds of each metric that has values."""
+    if not bounds:
+        return {}
+    low, high = (
+        pl.col("metric").replace_strict(
+            list(bounds), [ends[place] for ends in bounds.values()], return_dtype=pl.Float64
+        )
+        for place in (0, 1)
+    )
+    place = ((pl.col("value") - low) / (high - low) * BINS).floor().clip(0, BINS - 1)
+
+    def counted(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.drop_nulls("value").group_by("metric", place=place.cast(pl.Int64)).len()
+
+    (found,) = _merged(tables, counted)
+    counts: Counter[tuple[str, int]] = Counter()
+    for metric, at, n in found.iter_rows():
+        counts[metric, at] += n
+    return {
+        name: Histogram(*ends, tuple(counts[name, at] for at in range(BINS)))
+        for name, ends in bounds.items()
+    }
+
+
+def _nice_step(span: float) -> float:
+    """A tenth of the span or more, rounded up to 1, 2 or 5 times a power of ten."""
+    raw = span / 10
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
+
+
+def failure_groups(tables: ReportTables) -> list[FailureGroup]:
+    """Failures by stage and kind, most frequent first."""
+    return [
+        FailureGroup(stage, kind, n, n_records, cut_off(message, MAX_NOTE_CHARS))
+        for stage, kind, n, n_records, message in tables.failures.lazy()
+        .group_by(
+            stage=pl.col("stage").fill_null("unknown"),
+            kind=pl.col("kind").fill_null("unknown"),
+            maintain_order=True,
+        )
+        .agg(
+            n=pl.len(),
+            n_records=pl.col("id").n_unique(),
+            message=pl.col("message").first().fill_null(""),
+        )
+        .sort(["n", "stage", "kind"], descending=[True, False, False])
+        .collect()
+        .rows()
+    ]
+
+
+# Groups
+
+#: A column of texts is grouped by where it has from two to so many different ones.
+MAX_LEVELS = 30
+MAX_GROUP_COLUMNS = 6
+
+#: A column that has more in its first records is not looked at further: counting a million
+#: different texts means holding them.
+_FIRST_RECORDS = 10_000
+
+
+class GroupRow(NamedTuple):
+    """The scores of one metric in one group.
+
+    `half_width` is that of the 95% interval, 1.96 · sd / √n with the sd of the values as they are
+    (what the bootstrap of the whole comes to with many samples); None for fewer than `MIN_VALUES`.
+    """
+
+    level: str
+    n: int
+    mean: float
+    half_width: float | None
+
+
+class GroupTable(NamedTuple):
+    """One column of the records: how many records each level has, and its scores by metric."""
+
+    column: str
+    sizes: dict[str, int]
+    metrics: dict[str, tuple[GroupRow, ...]]
+
+
+def group_tables(tables: ReportTables, names: list[str]) -> list[GroupTable]:
+    """The scores by the records' columns of few different texts, `system` first."""
+    levels = None if tables.records is None else _levels(tables.records.lazy())
+    if levels is None:
+        return []
+    metrics: dict[str, dict[str, tuple[GroupRow, ...]]] = {column: {} for column in levels.columns}
+    for name in names:
+        blocks = score_blocks(tables, "metric", "value")
+        values = pl.concat(rows.filter(metric=name)["value"] for rows in blocks)
+        for column, of_metric in metrics.items():
+            # Scores lie in the order of the records: no join, which takes hundreds of megabytes.
+            one_a_record = len(values) == levels.height
+            of_metric[name] = tuple(_level_rows(levels[column], values)) if one_a_record else ()
+    return [
+        GroupTable(column, dict(_by_level(levels.lazy(), column, pl.len())), of_metric)
+        for column, of_metric in metrics.items()
+    ]
+
+
+def _levels(records: pl.LazyFrame) -> pl.DataFrame | None:
+    """The columns to group by, `system` first; None where there is none."""
+    kinds = (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
+    named = [
+        name
+        for name, dtype in records.collect_schema().items()
+        if name not in TEXT_COLUMNS and isinstance(dtype, kinds)
+    ]
+    for some in (records.head(_FIRST_RECORDS), records):
+        counts = some.select(pl.col(named).drop_nulls().n_unique()).collect(engine="streaming")
+        named = [column.name for column in counts if column.item() <= MAX_LEVELS]
+    named = sorted((n for n in named if counts[n].item() >= 2), key=lambda name: name != "system")
+    if not named:
+        return None
+    texts = records.select(pl.col(named[:MAX_GROUP_COLUMNS]).cast(pl.String).cast(pl.Categorical))
+    return texts.collect(engine="streaming")
+
+
+def _by_level(frame: pl.LazyFrame, column: str, *figures: pl.Expr) -> list[tuple[Any, ...]]:
+    """Figures of each level of a column, by its name."""
+    level = pl.col(column).cast(pl.String)
+    found = frame.drop_nulls(column).group_by(column).agg(*figures).with_columns(level)
+    return found.sort(column).collect().rows()
+
+
+def _level_rows(levels: pl.Series, values: pl.Series) -> Iterator[GroupRow]:
+    """The figures of each level that has values, by its name."""
+    value = pl.col("value")
+    frame = pl.LazyFrame({"level": levels, "value": values}).drop_nulls()
+    figures = (pl.len(), value.mean().alias("mean"), value.std(ddof=0).alias("std"))
+    for level, n, mean, deviation in _by_level(frame, "level", *figures):
+        half_width = _rounded(1.96 * deviation / math.sqrt(n)) if n >= MIN_VALUES else None
+        yield GroupRow(level, n, _rounded(mean), half_width)
+
+
+def _rounded(value: float) -> float:
+    """The last digits depend on the order in which a library adds up: they are cut off."""
+    return float(f"{value:.9g}")
+
+
+# The numbers of the overview: of every record of the run, however many there are
 
 JSON = dict[str, Any]
 

@@ -21,7 +21,13 @@ from torch.nn import functional as F
 
 from claimscore.errors import InputError
 from claimscore.metrics.base import ChunkTables, PassRequirement
-from claimscore.metrics.summac.convolution import (
+from claimscore.metrics.summac import (
+    CUT_VALUES,
+    PairMatrices,
+    cut_pass,
+    read_pair_matrices,
+)
+from claimscore.metrics.summac_convolution import (
     AGGREGATES,
     CODE_SENTENCES,
     LABEL_SETS,
@@ -32,20 +38,19 @@ from claimscore.metrics.summac.convolution import (
     bin_edges,
     histograms,
 )
-from claimscore.metrics.summac.pair_matrices import (
-    CUT_VALUES,
-    PairMatrices,
-    cut_pass,
-    read_pair_matrices,
-)
 from claimscore.pipeline.encoders import load_pair_classifier
 from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
 from claimscore.tables import TABLES
-from claimscore.training.recipes import OnTraining, SummaCTrainingConfig, TrainingProgress, silent
-from claimscore.training.texts import read_texts
+from claimscore.training.recipes import (
+    OnTraining,
+    SummaCTrainingConfig,
+    TrainingProgress,
+    read_texts,
+    silent,
+)
 
 logger = logging.getLogger("claimscore")
 

@@ -18,7 +18,7 @@ from claimscore import tables as schemas
 from claimscore.evaluation.label_items import LabelConfig, draw
 from claimscore.evaluation.labels import LabelsConfig, evaluate_labels
 from claimscore.report import DetailChunk, ReportTables, write_report
-from claimscore.report.label_page import write_label_page
+from claimscore.report.evaluation_page import write_label_page
 from tests.support.evaluation_pages import PAGES
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.labelled_runs import read_sheet, write_judged_run

@@ -83,7 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": BASE | {"blocks", "claim_checks", "metrics", "stats", "runs", "report.llm_calls"},
     "report.llm_calls": BASE  # prompts are rendered again, answers looked up
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
-    "report.evaluation_page": BASE | {"report", "evaluation"},
+    "report.evaluation_page": BASE | {"report", "evaluation", "metrics"},
     "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
     "evaluation.compare": BASE | {"text", "evaluation", "stats", "runs"},
     "evaluation.support_benchmark": BASE  # it asks verifiers itself
@@ -126,10 +126,10 @@ HOMES: dict[str, tuple[str, ...]] = {
     ),
     "anthropic": ("pipeline.llm.providers.anthropic",),
     "genai_prices": ("pipeline.llm.budget.pricing",),
-    "torch": ("pipeline.encoders", "training", "metrics.summac.convolution"),
+    "torch": ("pipeline.encoders", "training", "metrics.summac_convolution"),
     "transformers": ("pipeline.encoders",),
     "huggingface_hub": ("pipeline.encoders",),
-    "safetensors": ("baseline.parser", "pipeline.encoders", "metrics.summac.convolution"),
+    "safetensors": ("baseline.parser", "pipeline.encoders", "metrics.summac_convolution"),
     "diskcache": ("cache.bytes_disk", "cache.database"),
     "obstore": ("storage",),
     "boto3": ("storage",),

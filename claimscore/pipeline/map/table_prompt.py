@@ -20,8 +20,7 @@ from claimscore.pipeline.llm.providers.base import (
 )
 from claimscore.pipeline.llm.question import Answer
 from claimscore.prompts import Prompt
-from claimscore.prompts.label_words import TOP_LOGPROBS
-from claimscore.prompts.output import scalar_of
+from claimscore.prompts.output import TOP_LOGPROBS, scalar_of
 from claimscore.prompts.prompt import filled, placeholders
 from claimscore.tables import FAILURES
 from claimscore.types import Completion, Failure, Message, Request, SimilarRequests

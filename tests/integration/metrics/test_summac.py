@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, summac_conv
-from claimscore.metrics.summac.convolution import (
+from claimscore.metrics.summac_convolution import (
     MAX_BYTES,
     as_weights,
     bin_edges,

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from claimscore.stats.correlation import kendall
+from claimscore.stats.agreement import kendall
 from papers.factsim import DIMENSIONS, correlations, main
 from tests.support.embedded_models import needs_backbone
 from tests.support.shared_data import shared

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from claimscore.metrics import load_metric
-from claimscore.stats.classification import balanced_accuracy, best_threshold, roc_auc
+from claimscore.stats.agreement import balanced_accuracy, best_threshold, roc_auc
 from papers.summac import COLUMNS, GRID, PUBLISHED, evaluate, main, measures, records
 from tests.support.rated_tables import labelled_rows, write_jsonl
 from tests.support.shared_data import shared

@@ -12,8 +12,13 @@ import torch
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.pipeline.encoders.ls_model import load, load_backbone
-from claimscore.training.ls_candidates import CandidateMaker, draw_records
-from claimscore.training.ls_score import Ranker, hinges, train_ls_score
+from claimscore.training.ls_score import (
+    CandidateMaker,
+    Ranker,
+    draw_records,
+    hinges,
+    train_ls_score,
+)
 from claimscore.training.recipes import LSTrainingConfig, TrainingProgress
 from tests.support.command_line import Command
 from tests.support.rated_tables import write_jsonl

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics import load_metric, summac_conv
-from claimscore.metrics.summac.convolution import bin_edges, histograms, load_weights
+from claimscore.metrics.summac_convolution import bin_edges, histograms, load_weights
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.training.recipes import SummaCTrainingConfig, TrainingProgress
 from claimscore.training.summac_conv import ConvModel, fit, train_summac_conv

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from claimscore.baseline import parser
-from claimscore.baseline.claim_maker import ClaimMaker
+from claimscore.baseline.provider import ClaimMaker
 from claimscore.baseline.surface import past_of
 from claimscore.baseline.tree import tokenise
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric
 from claimscore.metrics.rouge import NoTokensError, by_rouge_101, by_rouge_score
-from claimscore.stats.correlation import spearman
+from claimscore.stats.agreement import spearman
 from tests.support.frames import tables
 from tests.support.shared_data import shared
 

@@ -15,8 +15,8 @@ from hypothesis.extra.numpy import arrays
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric, summac_conv, summac_zs
 from claimscore.metrics.base import Score
-from claimscore.metrics.summac.convolution import as_weights, bin_edges, histograms
-from claimscore.metrics.summac.zero_shot import OPERATORS, VARIANTS
+from claimscore.metrics.summac import OPERATORS, VARIANTS
+from claimscore.metrics.summac_convolution import as_weights, bin_edges, histograms
 from tests.support.frames import tables
 from tests.support.summac_goldens import LONG, block_rows, chunk, golden, probabilities, state
 

@@ -10,7 +10,7 @@ import pytest
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.llm.question import Invalid, ParseWord, validate
 from claimscore.prompts import load_prompt, load_prompt_file
-from claimscore.prompts.label_words import label_probabilities
+from claimscore.prompts.output import label_probabilities
 from claimscore.types import Completion, TokenLogprob
 
 WORDS = {"supported": "Yes", "unmentioned": "No"}

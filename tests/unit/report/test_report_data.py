@@ -14,12 +14,12 @@ from claimscore import tables as schemas
 from claimscore.metrics.caspr import pair_labels
 from claimscore.report import MetricFacts, ReportTables
 from claimscore.report.matrices import MISSING, LabelMatrices
-from claimscore.report.overview import Histogram, group_tables, overview
 from claimscore.report.record_details import (
     MAX_LISTED_LEVELS,
     RecordIndex,
 )
 from claimscore.report.record_texts import segments
+from claimscore.report.run_page import Histogram, group_tables, overview
 from tests.support.report_pages import decode
 
 MakeUp = Callable[..., ReportTables]

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from claimscore.stats.bootstrap import resamples
-from claimscore.stats.classification import (
+from claimscore.stats.agreement import (
     balanced_accuracy,
     best_threshold,
     roc_auc,
     weighted_accuracy,
     weighted_auc,
 )
+from claimscore.stats.bootstrap import resamples
 from tests.support.shared_data import shared
 
 samples = st.lists(

@@ -15,8 +15,7 @@ from hypothesis.extra import numpy as nps
 from scipy import stats
 
 from claimscore.stats import bootstrap
-from claimscore.stats.bootstrap import drawn_rows
-from claimscore.stats.correlation import (
+from claimscore.stats.agreement import (
     LEVELS,
     METHODS,
     case_correlations,
@@ -27,6 +26,7 @@ from claimscore.stats.correlation import (
     spearman,
     williams_test,
 )
+from claimscore.stats.bootstrap import drawn_rows
 from tests.support.shared_data import shared
 
 FUNCTIONS = {"kendall": kendall, "spearman": spearman, "pearson": pearson}

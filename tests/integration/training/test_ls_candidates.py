@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.training.ls_candidates import (
+from claimscore.training.ls_score import (
     add_sentence,
     delete_pieces,
     disorder_sentences,

@@ -25,7 +25,7 @@ from scipy import special
 from claimscore.atomic import atomic_file, os_errors
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import Metric, MetricFamily, nothing_to_check, option, unscored
-from claimscore.metrics.summac.pair_matrices import (
+from claimscore.metrics.summac import (
     CONTRADICTION,
     CUT_VALUES,
     ENTAILMENT,

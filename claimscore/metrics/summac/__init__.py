@@ -1,1 +1,0 @@
-"""SummaC: NLI between the blocks of a document and the sentences of its summary."""
