@@ -29,7 +29,7 @@ from claimscore.records.columns import (
     likely_columns,
     parse_record,
 )
-from claimscore.records.files import InputFile, find_files, spool_stdin
+from claimscore.records.files import InputFile, find_files, is_address, spool_stdin
 from claimscore.records.readers import Record, header, place, read
 from claimscore.records.rows import rows_in_memory
 from claimscore.records.text_checks import TEXTS, strip_html
@@ -160,7 +160,7 @@ def prepare(
         files = (rows_in_memory(source),)
         source = files[0].name
     else:
-        files = (spool_stdin(spool, stdin),) if source == "-" else find_files(source)
+        files = (spool_stdin(spool, stdin),) if source == "-" else find_files(source, spool)
     return _Validation(source, files, required, selection).run()
 
 
@@ -388,9 +388,11 @@ class Prepared(NamedTuple):
 
 
 def keep(dataset: Dataset, required: Required, folder: Path) -> None:
-    """Note what was found; nothing where the input cannot be recognised (standard input)."""
+    """Note what was found; nothing where the input is not a file of this machine."""
+    if dataset.files[0].format == "rows" or not _is_path(dataset.source):
+        return
     stamp = _stamp(dataset.files, required, dataset.selection)
-    if stamp is not None and dataset.source != "-":
+    if stamp is not None:
         found = Prepared(dataset.n_records, list(dataset.columns), dataset.digest)
         write_text(folder / _KEPT, json.dumps({"of": stamp, "found": found}) + "\n")
 
@@ -400,10 +402,10 @@ def recall(
 ) -> Prepared | None:
     """The stored result, where the files are still those that were validated; else None.
 
-    None too for rows in memory, where other columns are needed now, and where another version of
-    claimscore looked. Raises as `find_files` does.
+    None too for what is not a file of this machine, where other columns are needed now, and where
+    another version of claimscore looked. Raises as `find_files` does.
     """
-    if not isinstance(source, str) or source == "-":
+    if not isinstance(source, str) or not _is_path(source):
         return None
     stamp = _stamp(find_files(source), required, selection)
     try:
@@ -413,26 +415,27 @@ def recall(
         return None  # not there, or damaged: the input says it again
 
 
+def _is_path(source: str) -> bool:
+    return source != "-" and not is_address(source)
+
+
 def _stamp(
     files: Iterable[InputFile], required: Required, selection: Selection
 ) -> list[Any] | None:
     """What changes with what validation finds; None where a file cannot be recognised.
 
-    A store's version changes with the content. Of a local file the stamp has also the inode and
-    the last change, which no user can set back.
+    It has the inode and the time of the last change, which no user can set back.
     """
     needed = sorted({column for columns in required.values() for column in columns})
-    found: list[Any] = [__version__, needed, dataclasses.asdict(selection)]
+    stamp: list[Any] = [__version__, needed, dataclasses.asdict(selection)]
     try:
         for file in files:
-            if file.format == "rows":
-                return None
             file.check_unchanged()
-            where: list[Any] = [str(file.where)]
-            if file.store is None:
-                path = Path(file.where).resolve()
-                where = [str(path), path.stat().st_ctime_ns, path.stat().st_ino]
-            found.append([*where, file.format, file.size, file.version])
+            path = file.path.resolve()
+            status = path.stat()
+            stamp.append(
+                [str(path), status.st_ctime_ns, status.st_ino, file.format, file.size, file.version]
+            )
     except (OSError, ClaimscoreError):
         return None
-    return found
+    return stamp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import glob
@@ -11,16 +12,20 @@ import select
 import shutil
 import stat
 import sys
-from fnmatch import fnmatchcase
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
-from claimscore.atomic import atomic_file, reason
-from claimscore.errors import InputError
-from claimscore.storage import is_remote, open_file
+import polars as pl
 
-if TYPE_CHECKING:
-    from claimscore.storage.objects import ObjectStorage
+from claimscore.atomic import atomic_file, os_errors, reason
+from claimscore.errors import ClaimscoreError, ConfigError, InputError, StoppedEarly
+
+T = TypeVar("T")
 
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "rows"]
 
@@ -39,76 +44,54 @@ ENDINGS: dict[str, Format] = {
 }
 
 
-#: The name of the copy of standard input.
-SPOOLED = "stdin.jsonl"
+#: The name of the copy of standard input, and how the name of an address's copy begins.
+SPOOLED, _COPIED = "stdin.jsonl", "input-"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, weakref_slot=True)
 class InputFile:
-    """One input file as it was when it was first looked at; `name` is for messages.
+    """One input file of this machine as it was when it was first looked at.
 
-    `where` is what polars reads: a path, or the address of an object `key` in a `store`.
+    `name` is for messages: what the user named, where `path` is a copy of that.
     """
 
-    where: Path | str
+    path: Path
     name: str
     format: Format
     size: int
     version: str
-    store: ObjectStorage | None = dataclasses.field(default=None, compare=False, repr=False)
-    key: str = ""
-
-    @property
-    def file_name(self) -> str:
-        """The last part of the path or address."""
-        return Path(self.key or self.where).name
 
     @property
     def compressed(self) -> bool:
-        return self.file_name.lower().endswith(".gz")
-
-    def open(self) -> BinaryIO:
-        """The file's bytes; of a remote one a few MiB are in memory at a time."""
-        if self.store is None:
-            return Path(self.where).open("rb", buffering=1 << 20)
-        try:
-            return self.store.open(self.key)
-        except FileNotFoundError:
-            raise self._changed() from None
+        return self.path.name.lower().endswith(".gz")
 
     def check_unchanged(self) -> None:
         """A file that changed between the passes would mix two inputs in one run."""
-        if self.store is None:
-            version = _local_version(_stat(Path(self.where), self.name))
-        else:
-            version = _remote_input(self.store, self.key).version
-        if version != self.version:
-            raise self._changed()
-
-    def _changed(self) -> InputError:
-        return InputError(
-            f"{self.name}: the file changed while it was being used; "
-            "let its writer finish, then run the same command again"
-        )
+        if _version(_stat(self.path, self.name)) != self.version:
+            raise InputError(
+                f"{self.name}: the file changed while it was being used; "
+                "let its writer finish, then run the same command again"
+            )
 
 
-def find_files(source: str) -> tuple[InputFile, ...]:
-    """The files of a path, an address or a pattern, sorted by name; all of one format."""
+def find_files(source: str, spool: Path | None = None) -> tuple[InputFile, ...]:
+    """The files of a path, an address or a pattern, sorted by name; all of one format.
+
+    What lies at an address is copied to this machine first: into the folder `spool`, else where
+    temporary files are. A copy is removed with its `InputFile`.
+    """
     if not source:
         raise InputError("no input was named; give a file, a glob, or - for JSONL on stdin")
     if "\0" in source:
         raise InputError(f"{source!r}: a file name cannot hold a NUL character")
-    if is_remote(source):
-        return _of_one_format(source, _find_remote(source))
+    if is_address(source):
+        return _copied(source, spool)
     if os.path.lexists(source) or not glob.has_magic(source):
         return (input_file(Path(source)),)
     paths = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - the pattern may be absolute
     if not paths:
         raise InputError(f"{source}: no file matches this pattern")
-    return _of_one_format(source, tuple(input_file(Path(path)) for path in paths))
-
-
-def _of_one_format(source: str, files: tuple[InputFile, ...]) -> tuple[InputFile, ...]:
+    files = tuple(input_file(Path(path)) for path in paths)
     for other in files[1:]:
         if other.format != files[0].format:
             raise InputError(
@@ -121,18 +104,18 @@ def _of_one_format(source: str, files: tuple[InputFile, ...]) -> tuple[InputFile
 def input_file(path: Path, name: str | None = None) -> InputFile:
     """Look at one file; `InputError` where it is absent, a folder, or of no known format."""
     shown = name or str(path)
-    found = _stat(path, shown)
-    if stat.S_ISDIR(found.st_mode):
+    status = _stat(path, shown)
+    if stat.S_ISDIR(status.st_mode):
         raise InputError(
             f"{shown}: this is a folder; name a file in it or a pattern such as "
             f"'{path / '*.jsonl'}'"
         )
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise InputError(
             f"{shown}: not a regular file, and it is read twice; send JSONL to standard "
             "input and name the input -"
         )
-    return InputFile(path, shown, _format(path.name, shown), found.st_size, _local_version(found))
+    return InputFile(path, shown, _format(path.name, shown), status.st_size, _version(status))
 
 
 def spool_stdin(spool: Path, stdin: BinaryIO | None) -> InputFile:
@@ -159,8 +142,8 @@ def _copy(source: Any, target: BinaryIO) -> None:
             target.write(block)
 
 
-def _local_version(found: os.stat_result) -> str:
-    return f"{found.st_size} {found.st_mtime_ns}"
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def _format(name: str, shown: str) -> Format:
@@ -193,49 +176,163 @@ def _similar(path: Path) -> str:
     return "; did you mean " + " or ".join(str(path.with_name(name)) for name in close) + "?"
 
 
-# -- files that are named by an address: in an object store, or on a web server
-
-_MAGIC = re.compile("[*?[]")
+# -- what lies at an address, in an object store or on a web server: polars reads it, once
 
 
-def _find_remote(source: str) -> tuple[InputFile, ...]:
-    """The files of an address or a pattern, sorted by name.
+#: The kinds of addresses that polars reads.
+_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
 
-    `*`, `?`, `[...]` stay within one part of a name, `**` is any number of folders. Raises
-    `InputError` where nothing is there, and what a store's refusal is (`claimscore.storage`).
+
+def is_address(source: str) -> bool:
+    """Whether this is the address of an object store or a web server, not a path."""
+    return "://" in source
+
+
+def _copied(address: str, spool: Path | None) -> tuple[InputFile, ...]:
+    """Copies of the files at an address or of a pattern (`*`, `**`, `[...]`), sorted by name;
+    Parquet files of a pattern as one.
+
+    Raises `InputError` where nothing is there or it cannot be read, `ConfigError` for a wrong
+    address and a refusal of the store, `StoppedEarly` where it is not reached.
     """
-    store, name = open_file(source)
-    if not name:
-        raise InputError(f"{source}: this is not a file; name one, or a pattern such as *.jsonl")
-    if not _MAGIC.search(name) or (store.writable and store.exists(name)):
-        return (_remote_input(store, name),)
-    if not store.writable:
-        raise InputError(
-            f"{source}: a web server does not say which files it has; name one without * and ["
-        )
-    patterns = name.split("/")
-    fixed = next(n for n, part in enumerate(patterns) if _MAGIC.search(part))
-    names = store.sizes("/".join(patterns[:fixed]))
-    found = [name for name in names if _matches(name.split("/"), patterns)]
-    if not found:
-        raise InputError(f"{source}: no file matches this pattern")
-    return tuple(_remote_input(store, name) for name in found)
-
-
-def _remote_input(store: ObjectStorage, key: str) -> InputFile:
-    """Look at one file; `InputError` where there is none, with a suggestion where there is one."""
-    address = str(store.address(key))
+    _check_address(address)
+    kind = _format(address, address)
+    if spool is not None:  # a process that was killed left them
+        for left in spool.glob(f"{_COPIED}*"):
+            left.unlink()
+    copies: dict[str, Path] = {}
     try:
-        found = store.stat(key)
-    except FileNotFoundError:
-        raise InputError(f"{address}: there is no such file{store.suggestion(key)}") from None
-    form = _format(key, address)
-    return InputFile(address, address, form, found.size, found.version, store, key)
+        _interruptible(lambda: _copy_address(address, kind, spool, copies))
+        if not copies:
+            raise InputError(f"{address}: no file matches this pattern, or all of them are empty")
+        files = tuple(input_file(copies[name], name) for name in sorted(copies))
+    except BaseException:
+        for path in copies.values():
+            path.unlink(missing_ok=True)
+        raise
+    for file in files:
+        weakref.finalize(file, file.path.unlink, missing_ok=True)
+    return files
 
 
-def _matches(parts: list[str], patterns: list[str]) -> bool:
-    if not patterns:
-        return not parts
-    if patterns[0] == "**":
-        return any(_matches(parts[n:], patterns[1:]) for n in range(len(parts) + 1))
-    return bool(parts) and fnmatchcase(parts[0], patterns[0]) and _matches(parts[1:], patterns[1:])
+def _check_address(address: str) -> None:
+    scheme, _, rest = address.partition("://")
+    place = rest.partition("/")[0]
+    if scheme not in _SCHEMES:
+        known = ", ".join(f"{name}://" for name in _SCHEMES)
+        shown = scheme if re.fullmatch("[A-Za-z0-9+.-]{1,20}", scheme) else "this"
+        raise ConfigError(f"{shown}://: no such kind of address is known; known ones: {known}")
+    if ("@" in place and scheme not in ("abfs", "abfss")) or "?" in rest:
+        raise ConfigError(
+            f"{scheme}://: an address is a place alone, without user name, password or query; "
+            "keys belong in the store's environment variables (docs/reference/object-stores.md)"
+        )
+    if not place or not rest.partition("/")[2]:
+        raise InputError(f"{address}: this is not a file; name one, or a pattern such as *.jsonl")
+
+
+def _copy_address(address: str, kind: Format, spool: Path | None, copies: dict[str, Path]) -> None:
+    """Put the copy of each file into `copies`, by its name; no empty one of a pattern."""
+
+    def copy_of(name: str) -> Path:
+        if name not in copies:
+            with os_errors(spool or tempfile.gettempdir()):
+                handle, path = tempfile.mkstemp(f".{kind}", _COPIED, spool)
+            os.close(handle)
+            copies[name] = Path(path)
+        return copies[name]
+
+    is_pattern = glob.has_magic(address)
+    with _address_errors(address):
+        if kind == "parquet":
+            pl.scan_parquet(address).sink_parquet(copy_of(address))
+            return
+        if not is_pattern:
+            copy_of(address)
+        scan = pl.scan_lines(address, include_file_paths="file")
+        for batch in scan.collect_batches(maintain_order=True):
+            for (file,), rows in batch.group_by("file", maintain_order=True):
+                path = copy_of(str(file) if is_pattern else address)
+                with os_errors(path), path.open("ab") as stream:
+                    stream.writelines(f"{line}\n".encode() for line in rows["line"])
+
+
+_NO_CREDENTIALS = (
+    "no credentials were found; set the store's environment variables "
+    "(docs/reference/object-stores.md)"
+)
+
+#: What a message of polars says, by the error that it is; the rest of it may hold a secret.
+_MEANINGS: tuple[tuple[str, type[ClaimscoreError], str], ...] = (
+    (
+        "<Code>(NoSuchBucket|ContainerNotFound|InvalidBucketName)<",
+        ConfigError,
+        "there is no such bucket; check its name",
+    ),
+    (
+        "status code: 404|No such file",
+        InputError,
+        "there is no such file; of a folder name a file in it, or a pattern such as *.jsonl",
+    ),
+    (
+        "Range request not supported|ContentLength|Content-Length",
+        InputError,
+        "the server must send a file in ranges, and its length; download it first",
+    ),
+    ("unexpected end of file|gzip|deflate|corrupt", InputError, "broken gzip file"),
+    ("invalid utf8|invalid utf-8", InputError, "not UTF-8; save the file as UTF-8"),
+    ("^parquet:", InputError, "not a readable Parquet file"),
+    ("169\\.254|token request", ConfigError, _NO_CREDENTIALS),
+    (
+        "status code: (401|403)",
+        ConfigError,
+        "access is denied; check the credentials and the rights",
+    ),
+    ("Account must be|MissingAccount|redential", ConfigError, _NO_CREDENTIALS),
+    (
+        "status code: (301|400)",
+        ConfigError,
+        "the store refuses the request; check the region (AWS_DEFAULT_REGION) and the endpoint",
+    ),
+    (
+        "BadScheme|URL scheme is not allowed",
+        ConfigError,
+        "the store's own address is plain http; allow it with AWS_ALLOW_HTTP=true",
+    ),
+    ("os error (28|122)\\b", StoppedEarly, "the disk is full; free some space"),
+)
+
+
+@contextlib.contextmanager
+def _address_errors(address: str) -> Iterator[None]:
+    """Map polars' error to one of ours; one of the network, or an unknown one of it, stops."""
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError) as exc:
+        text = str(exc)
+        for pattern, kind, words in _MEANINGS:
+            if re.search(pattern, text):
+                raise kind(f"{address}: {words}") from None
+        if isinstance(exc, OSError):
+            raise StoppedEarly(
+                f"{address}: it was not reached after several tries, or broke off; check the "
+                "network and the endpoint, then run the same command again"
+            ) from None
+        first = re.sub(r"\w+://\S+", "...", text.strip().partition("\n")[0])
+        raise InputError(f"{address}: {first}") from None
+
+
+def _interruptible(call: Callable[[], T]) -> T:
+    """The call's result; an interrupt is raised at once, while polars would try again first."""
+    result: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as exc:  # raised in the waiting thread
+            result.set_exception(exc)
+
+    threading.Thread(target=work, name="copy of an input", daemon=True).start()
+    while not wait((result,), timeout=0.5).done:
+        pass  # a signal that came just before the wait began is heard now
+    return result.result()

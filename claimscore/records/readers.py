@@ -56,31 +56,21 @@ def header(file: InputFile) -> list[str] | None:
         return None
     if file.format == "parquet":
         with file_errors(file):
-            return pl.scan_parquet(file.where, glob=False).collect_schema().names()
+            return pl.scan_parquet(file.path, glob=False).collect_schema().names()
     with file_errors(file), _open_text(file) as text:
         return _csv_header(file, _csv_rows(file, text))
 
 
 @contextlib.contextmanager
 def file_errors(file: InputFile) -> Iterator[None]:
-    """Map what the system, gzip and polars say of a file to an `InputError` that names it.
-
-    Of a remote file, the store is asked what the matter is: polars' words may hold a secret.
-    """
+    """Map what the system, gzip and polars say of a file to an `InputError` that names it."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         raise InputError(f"{file.name}: broken gzip file: {exc}") from exc
-    except (OSError, pl.exceptions.PolarsError) as exc:
-        if file.store is not None:
-            file.check_unchanged()
-        if file.store is not None and isinstance(exc, OSError):
-            raise InputError(
-                f"{file.name}: it cannot be read as Parquet from there (a server must answer to "
-                "ranges); download it first"
-            ) from None
-        if isinstance(exc, OSError):
-            raise InputError(f"{file.name}: {reason(exc)}") from exc
+    except OSError as exc:
+        raise InputError(f"{file.name}: {reason(exc)}") from exc
+    except pl.exceptions.PolarsError as exc:
         first = str(exc).strip().partition("\n")[0]
         raise InputError(f"{file.name}: not a readable Parquet file: {first}") from exc
 
@@ -88,7 +78,7 @@ def file_errors(file: InputFile) -> Iterator[None]:
 @contextlib.contextmanager
 def _open(file: InputFile) -> Iterator[BinaryIO]:
     with contextlib.ExitStack() as stack:
-        raw: BinaryIO = stack.enter_context(file.open())
+        raw: BinaryIO = stack.enter_context(file.path.open("rb", buffering=1 << 20))
         if file.compressed:
             raw = stack.enter_context(io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 20))
         yield raw
@@ -270,7 +260,7 @@ def _read_rows(file: InputFile) -> Iterator[Located]:
 def _read_parquet(file: InputFile) -> Iterator[Located]:
     row = 0
     with file_errors(file):
-        scan = pl.scan_parquet(file.where, glob=False)
+        scan = pl.scan_parquet(file.path, glob=False)
         plain = scan.select(plain_columns(scan.collect_schema()))
         for frame in plain.collect_batches(chunk_size=PARQUET_BATCH_ROWS, maintain_order=True):
             for record in frame.iter_rows(named=True):

@@ -9,7 +9,9 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
+import obstore
 import pytest
+from obstore.store import from_url
 
 KEY, SECRET = "test-key-id", "test-secret-value"
 
@@ -57,6 +59,12 @@ def _new_bucket(server: str) -> str:
     request = urllib.request.Request(f"{server}/{bucket}", method="PUT")
     with urllib.request.urlopen(request):
         return bucket
+
+
+def put(address: str, data: bytes) -> None:
+    """Put an object at `s3://bucketN/name`."""
+    bucket, _, name = address.removeprefix("s3://").partition("/")
+    obstore.put(from_url(f"s3://{bucket}"), name, data)
 
 
 def aws_environment(endpoint: str) -> dict[str, str]:

@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": BASE,
     "prompts": BASE,
     "cache": BASE | {"storage"},
-    "records": BASE | {"storage"},
+    "records": BASE,
     "runs": BASE | {"storage"},
     "stats": set(),
     "metrics": BASE | {"text", "blocks"},

@@ -105,7 +105,7 @@ class FileSource:
         digest = hashlib.sha256(self.files[0].format.encode())
         for file in self.files:
             digest.update(b"%d\n" % file.size)
-            with file_errors(file), file.open() as stream:
+            with file_errors(file), file.path.open("rb") as stream:
                 while block := stream.read(1 << 20):
                     digest.update(block)
             file.check_unchanged()
@@ -128,7 +128,7 @@ def find_source(given: Any, spool: Path, stdin: BinaryIO | None = None) -> Table
         rows = rows_in_memory(given)
         return FrameSource(pl.concat(_open_rows(rows.name, (rows,)).frames()), rows.name)
     if str(given) != "-":
-        return FileSource(str(given), find_files(str(given)))
+        return FileSource(str(given), find_files(str(given), spool))
     return FileSource("standard input", (spool_stdin(spool, stdin),))
 
 
@@ -148,7 +148,7 @@ def _open_parquet(name: str, files: tuple[InputFile, ...]) -> InputTable:
     for file in files:
         header(file)  # a file that is not Parquet is refused in the words of the readers
         with file_errors(file):
-            scan = pl.scan_parquet(file.where, glob=False)
+            scan = pl.scan_parquet(file.path, glob=False)
             columns = dict(scan.collect_schema())
             n_rows += scan.select(pl.len()).collect().item()
         schema = columns if schema is None else schema
@@ -170,12 +170,9 @@ def _type_name(dtype: pl.DataType | None) -> str:
 def _parquet_frames(files: tuple[InputFile, ...], columns: list[str]) -> Iterator[pl.DataFrame]:
     for file in files:
         file.check_unchanged()
-        scan = pl.scan_parquet(file.where, glob=False).select(columns)
+        scan = pl.scan_parquet(file.path, glob=False).select(columns)
         with file_errors(file):
-            if file.store is None:  # a stream of batches would run ahead of its reader
-                yield from _slices(scan)
-            else:  # and each slice would fetch its whole row group again
-                yield from scan.collect_batches(chunk_size=READ_ROWS, maintain_order=True)
+            yield from _slices(scan)
         file.check_unchanged()
 
 
