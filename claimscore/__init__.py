@@ -15,8 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from claimscore.cache.base import MemoryCache
-    from claimscore.cache.store import DiskCache
+    from claimscore.cache.store import DiskCache, MemoryCache
     from claimscore.config import EncoderConfig, LLMConfig, RunConfig
     from claimscore.errors import ClaimscoreError
     from claimscore.evaluation.correlations import CorrelateConfig, correlate
@@ -77,8 +76,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "cache.base": "MemoryCache",
-    "cache.store": "DiskCache",
+    "cache.store": "DiskCache MemoryCache",
     "config": "EncoderConfig LLMConfig RunConfig",
     "errors": "ClaimscoreError",
     "evaluation.correlations": "CorrelateConfig correlate",

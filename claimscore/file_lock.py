@@ -6,9 +6,11 @@ advisory: it keeps out only processes that ask for it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import struct
 import time
 from pathlib import Path
 
@@ -85,3 +87,44 @@ def _lock(descriptor: int, kind: int, patience_s: float, required: bool) -> bool
         if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_S)
+
+
+#: So many digits of a key, which is hexadecimal, say which byte: as many as a file may have.
+_DIGITS = 15
+
+
+class KeyLocks:
+    """Locks of a process on keys, each of which is a byte of one file.
+
+    They are granted to all where the file cannot be opened or the file system knows no locks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def try_lock(self, key: str) -> bool:
+        """Whether no other process holds the key."""
+        try:
+            self._set(key, fcntl.F_WRLCK)
+        except OSError as exc:
+            return exc.errno not in _TAKEN
+        return True
+
+    def unlock(self, key: str) -> None:
+        """Let other processes lock the key."""
+        with contextlib.suppress(OSError):
+            self._set(key, fcntl.F_UNLCK)
+
+    def close(self) -> None:
+        """Unlock all keys."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _set(self, key: str, kind: int) -> None:
+        if self._file is not None:
+            # of the open file: locks of a process end when any of its descriptors is closed
+            byte = struct.pack("hhqqi4x", kind, 0, int(key[:_DIGITS], 16), 1, 0)
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, byte)

@@ -35,10 +35,10 @@ MUTATIONS = (
     # Two processes that want the same answer both buy it.
     Mutation(
         name="lock dropped",
-        file="claimscore/cache/in_flight_locks.py",
+        file="claimscore/file_lock.py",
         old="return exc.errno not in _TAKEN",
         new="return True",
-        tests=("tests/integration/cache/test_in_flight_locks.py",),
+        tests=("tests/integration/cache/test_sharing.py",),
     ),
     # --max-cost is not looked at.
     Mutation(
@@ -51,10 +51,10 @@ MUTATIONS = (
     # A damaged answer in the cache is served.
     Mutation(
         name="checksum skipped",
-        file="claimscore/cache/entry.py",
-        old="    if framed(key, body) != data:\n",
-        new='    if not data.endswith(body + b"}"):\n',
-        tests=("tests/unit/cache/test_entry.py",),
+        file="claimscore/cache/store.py",
+        old="    if framed(key, body) != value:\n",
+        new='    if not value.endswith(body + b"}"):\n',
+        tests=("tests/unit/cache/test_store.py",),
     ),
     # A request that always fails is sent far more often than it may be.
     Mutation(
@@ -110,8 +110,8 @@ MUTATIONS = (
     Mutation(
         name="pickle allowed",
         file="claimscore/cache/store.py",
-        old="decode_entry(key, value) if",
-        new="decode_entry(key, value) or __import__('pickle').loads(value) if",
+        old='return value if mode == diskcache.core.MODE_RAW and isinstance(value, bytes) else b""',
+        new="return super().fetch(mode, filename, value, read)",
         tests=("tests/unit/cache/test_store.py",),
     ),
 )

@@ -3,7 +3,7 @@
 JSON lines, gzipped where the name ends in `.gz`: every language reads them, and a stream of any
 length takes the memory of one line. (A SQLite file from elsewhere is a program that SQLite runs:
 triggers, views.) The first line says what the file is; each further one is a key, the time of the
-purchase and the entry with its checksum, byte for byte as it is stored; the last one says how many
+purchase and the answer with its checksum, byte for byte as it is stored; the last one says how many
 there are. Requests are not stored, so neither is there any in the file: that an answer belongs to
 its key is the word of the file's maker. No path and no secret is in it.
 """
@@ -12,29 +12,23 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import itertools
-import json
+import os
 import re
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from io import BufferedReader
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple
 
-from claimscore.atomic import atomic_path
-from claimscore.cache.database import STEP, NewRow, StoredRow
-from claimscore.cache.entry import checked_entry
-from claimscore.cache.store import DiskCache, entry_of
+from claimscore.atomic import atomic_file, os_errors
+from claimscore.cache.store import DiskCache, NewRow, decode_answer
 from claimscore.errors import ConfigError
-from claimscore.storage import LocalStorage, Storage, is_remote, open_file
-from claimscore.types import JSON
+from claimscore.types import Completion
 
-#: Of the file's form, not of the program.
-FILE_VERSION = 1
-
-_KIND = "cache export"
-_GZIP = b"\x1f\x8b"
+#: The number is of the file's form, not of the program.
+_HEADER = b'{"claimscore": "cache export", "version": 1}\n'
+#: Rows of one transaction.
+_GROUP = 500
 #: Longer than any answer; a line that has no end must not fill the memory.
 _LONGEST_LINE = 2**26
 _LINE = re.compile(
@@ -45,14 +39,10 @@ _END = re.compile(rb'\{"entries": ([0-9]{1,18})\}\n')
 
 
 class Exported(NamedTuple):
-    """Entries written, and damaged ones that were left out."""
+    """Answers written, and damaged ones that were left out."""
 
     entries: int
     damaged: int
-
-    def text(self) -> str:
-        left_out = f", {self.damaged:,} damaged ones left out" if self.damaged else ""
-        return f"{self.entries:,} answers written{left_out}"
 
 
 class Imported(NamedTuple):
@@ -61,92 +51,44 @@ class Imported(NamedTuple):
     added: int
     already_there: int
 
-    def text(self) -> str:
-        return f"{self.added:,} answers added, {self.already_there:,} were there already"
 
+def export_answers(cache: DiskCache, target: Path) -> Exported:
+    """Write every sound answer into one file that only its owner can read.
 
-# -- out
-
-
-def export_answers(cache: DiskCache, target: Path | str) -> Exported:
-    """Write every sound entry into one file that only its owner can read.
-
-    The file appears whole, or not at all. The address of an object store is a `target` too: the
-    file is made in the system's folder for temporary files and sent from there.
+    The file appears whole, or not at all.
     """
-    storage, name = _file(target)
-    if not storage.writable:
-        raise ConfigError(f"{target}: a web server's files can only be read")
-    entries = damaged = 0
+    damaged = 0
 
-    def sound(rows: Iterable[StoredRow]) -> Iterator[NewRow]:
+    def sound() -> Iterator[NewRow]:
         nonlocal damaged
-        for row in rows:
-            if isinstance(entry_of(row), str):
-                damaged += 1
+        for row in cache.walk():
+            if _is_sound(decode_answer(row.key, row.value)):
+                yield row
             else:
-                yield NewRow(row.key, row.value or b"", row.bought_at)
+                damaged += 1
 
-    with cache.inspected() as database, storage.writing(name) as path:
-        rows = itertools.chain.from_iterable(database.walk())
-        entries = _write(sound(rows), path, packed=name.endswith(".gz"))
-    return Exported(entries, damaged)
+    return Exported(export_rows(sound(), target), damaged)
 
 
 def export_rows(rows: Iterable[NewRow], target: Path) -> int:
-    """Write sound rows (as `DiskCache(on_kept=...)` hands them out) into one private file, as
-    `export_answers` does, gzipped where its name ends in `.gz`; their number."""
-    with atomic_path(target) as path:
-        return _write(rows, path, packed=target.name.endswith(".gz"))
-
-
-def _write(rows: Iterable[NewRow], path: Path, *, packed: bool) -> int:
+    """Write sound rows, such as `DiskCache(on_kept=...)` hands out, as `export_answers` does; their
+    number."""
     entries = 0
-    with _packed(path, packed) as stream:
-        stream.write(_json_line({"claimscore": _KIND, "version": FILE_VERSION}))
-        for row in rows:
-            stream.write(_exported_line(row))
+    with atomic_file(target) as file, contextlib.ExitStack() as stack:
+        os.fchmod(file.fileno(), 0o600)
+        stream: Any = file
+        if target.name.endswith(".gz"):  # no name, no time in it
+            stream = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+        stream.write(_HEADER)
+        for key, value, bought_at in rows:
+            stored = repr(bought_at).encode()
+            stream.write(b'{"key":"%b","stored":%b,"value":%b}\n' % (key.encode(), stored, value))
             entries += 1
-        stream.write(_json_line({"entries": entries}))
+        stream.write(b'{"entries": %d}\n' % entries)
     return entries
 
 
-def _file(where: Path | str) -> tuple[Storage, str]:
-    """The storage of a file, and its name there."""
-    path = Path(where)
-    place: tuple[Storage, str] = (
-        open_file(str(where)) if is_remote(where) else (LocalStorage(path.parent), path.name)
-    )
-    if place[1] in ("", ".."):
-        raise ConfigError(f"{where}: this is not a file; name one in it")
-    return place
-
-
-@contextlib.contextmanager
-def _packed(path: Path, packed: bool) -> Iterator[IO[bytes]]:
-    """A private file, gzipped where the name says so; no name, no time in it."""
-    path.touch(0o600, exist_ok=False)
-    with path.open("wb") as file:
-        if not packed:
-            yield file
-            return
-        with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as stream:
-            yield cast("IO[bytes]", stream)
-
-
-def _exported_line(row: NewRow) -> bytes:
-    stored = repr(row.bought_at).encode()
-    return b'{"key":"%b","stored":%b,"value":%b}\n' % (row.key.encode(), stored, row.value)
-
-
-def _json_line(value: JSON) -> bytes:
-    return json.dumps(value).encode() + b"\n"
-
-
-# -- in
-
-
-def import_answers(cache: DiskCache, source: Path | str) -> Imported:
+def import_answers(cache: DiskCache, source: Path) -> Imported:
     """Add a file's answers; those that are there already stay as they are.
 
     `ConfigError` at a line that is not what was exported, or where lines are missing: the answers
@@ -163,21 +105,26 @@ def import_answers(cache: DiskCache, source: Path | str) -> Imported:
         there += len(known)
         rows.clear()
 
-    with _opened(source) as packed, _unpacked(packed) as stream:
+    opened: Any = gzip.open if source.name.endswith(".gz") else open
+    with os_errors(source), opened(source, "rb") as stream:
         lines, now = _lines(stream), time.time()
-        _check_header(next(lines, b""), source)
-        number, end, why = 1, None, "what follows is missing"
-        for number, line in enumerate(lines, start=2):  # noqa: B007 - it is used after the loop
+        if next(lines, b"") != _HEADER:
+            raise ConfigError(
+                f"{source}: not a file that `claimscore cache export` of this version wrote"
+            )
+        number, why = 1, "what follows is missing"
+        for number, line in enumerate(lines, start=2):
             row = _row(line, now)
-            if isinstance(row, str):
+            if row is None:
                 end = _END.fullmatch(line)
-                why = "lines before it are missing" if end else row
+                is_last = end is not None and int(end[1]) == number - 2
+                why = "" if is_last else "lines before it are missing" if end else _DAMAGED
                 break
             rows[row.key] = row
-            if len(rows) == STEP:
+            if len(rows) == _GROUP:
                 keep()
         keep()
-    if end is None or int(end[1]) != number - 2:
+    if why:
         raise ConfigError(
             f"{source}, line {number}: {why}; the answers before it are here now ({added:,} new); "
             "export the file again, or take that line out for the rest"
@@ -185,37 +132,7 @@ def import_answers(cache: DiskCache, source: Path | str) -> Imported:
     return Imported(added, there)
 
 
-def _opened(source: Path | str) -> BufferedReader:
-    """A file, or an object of a store, read a few MiB at a time."""
-    storage, name = _file(source)
-    try:
-        return cast("BufferedReader", storage.open(name))
-    except FileNotFoundError:
-        raise ConfigError(f"{source}: there is no such file{storage.suggestion(name)}") from None
-
-
-@contextlib.contextmanager
-def _unpacked(source: BufferedReader) -> Iterator[IO[bytes]]:
-    if source.peek(2)[:2] == _GZIP:
-        with gzip.GzipFile(fileobj=source) as stream:
-            yield cast("IO[bytes]", stream)
-    else:
-        yield source
-
-
-def _check_header(line: bytes, path: Path | str) -> None:
-    try:
-        header = json.loads(line)
-        kind, version = header["claimscore"], header["version"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        kind = version = None
-    if kind != _KIND or type(version) is not int or version < 1:
-        raise ConfigError(f"{path}: not a file that `claimscore cache export` wrote")
-    if version > FILE_VERSION:
-        raise ConfigError(
-            f"{path}: made by a newer claimscore (version {version} of the file; this one knows "
-            f"{FILE_VERSION}); update claimscore"
-        )
+_DAMAGED = "it is not as claimscore wrote it (its form, or its checksum)"
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
@@ -225,11 +142,26 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
             yield line
 
 
-def _row(line: bytes, now: float) -> NewRow | str:
-    """The answer of a line as it was exported, or why it holds none."""
+def _row(line: bytes, now: float) -> NewRow | None:
+    """The answer of a line as it was exported, if it holds one."""
     match = _LINE.fullmatch(line)
     if match is None:
-        return "it is not in the form that claimscore writes"
+        return None
     key, value = match[1].decode(), match[3]
-    entry = checked_entry(key, value)
-    return entry if isinstance(entry, str) else NewRow(key, value, min(float(match[2]), now))
+    is_sound = _is_sound(decode_answer(key, value))
+    return NewRow(key, value, min(float(match[2]), now)) if is_sound else None
+
+
+def _is_sound(answer: Completion | None) -> bool:
+    """Whether each field has its type: the checksum of a file from elsewhere does not say so."""
+    if answer is None:
+        return False
+    *counts, tier = answer.usage
+    texts = [answer.text, answer.model, answer.finish_reason, answer.reasoning, tier]
+    numbers: list[float] = [count for count in counts if count is not None]
+    for token, logprob, top in answer.logprobs or ():
+        texts += [token, *(other for other, _ in top)]
+        numbers += [logprob, *(p for _, p in top)]
+    return all(type(text) is str for text in texts) and all(
+        type(number) in (int, float) for number in numbers
+    )

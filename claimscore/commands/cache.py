@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,9 @@ import click
 from claimscore.commands.options import (
     EXIT_FAILED_RECORDS,
     EXIT_OK,
+    FILE,
+    NEW_FILE,
     Duration,
-    FileOrAddress,
     Group,
     json_option,
     own_option,
@@ -25,7 +27,6 @@ from claimscore.config import RunConfig, user_cache_dir
 from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from claimscore.cache.maintenance import DamagedEntry
     from claimscore.cache.store import DiskCache
 
 
@@ -72,15 +73,38 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
         with _opened_cache(folder) as store:
             numbers = details(store)
     models = stored_models(folder / MODELS)
+    facts = {
+        "folder": str(folder),
+        "entries": numbers.entries,
+        "damaged": numbers.damaged,
+        "bytes": numbers.n_bytes,
+        "file_bytes": numbers.file_bytes,
+        "oldest": _iso(numbers.oldest),
+        "newest": _iso(numbers.newest),
+        "models": dict(numbers.models.most_common()),
+    }
+    lines = [
+        str(folder),
+        f"{numbers.entries:,} answers, {numbers.n_bytes / 1e6:,.1f} MB in files of "
+        f"{numbers.file_bytes / 1e6:,.1f} MB",
+    ]
+    if numbers.oldest is not None:
+        lines.append(f"bought from {facts['oldest']} to {facts['newest']}")
+    lines += [f"{n:,} by {model}" for model, n in numbers.models.most_common()]
+    if numbers.damaged:
+        lines.append(f"{numbers.damaged:,} damaged answers; `claimscore cache verify` names them")
+    lines += [model.text() for model in models]
     _tell(
-        as_json,
-        {
-            "folder": str(folder),
-            **numbers.to_json(),
-            "model_results": [model.to_json() for model in models],
-        },
-        "\n".join([str(folder), numbers.text(), *(model.text() for model in models)]),
+        as_json, facts | {"model_results": [model.to_json() for model in models]}, "\n".join(lines)
     )
+
+
+def _iso(time_s: float | None) -> str | None:
+    """A time as `2026-11-20T03:00:00Z`; None where it is none that a calendar has."""
+    with contextlib.suppress(ValueError, OverflowError, OSError):
+        if time_s is not None:
+            return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_s))
+    return None
 
 
 @cache.command("verify")
@@ -88,16 +112,22 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
 @json_option
 def cache_verify(cache_dir: Path | None, as_json: bool) -> int:
     """Check every stored answer and the database; exit status 3 means damaged answers."""
-    from claimscore.cache.maintenance import verify
+    from claimscore.cache.maintenance import details
 
-    def show(damaged: DamagedEntry) -> None:
+    def show(key: str) -> None:
         if not as_json:
-            print(f"damaged: {damaged.key}: {damaged.reason}")
+            print(f"damaged: {key}")
 
     with _opened_cache(cache_dir) as store:
-        result = verify(store, on_damage=show)
-    _tell(as_json, {"clean": not result.damaged, **result._asdict()}, result.text())
-    return EXIT_FAILED_RECORDS if result.damaged else EXIT_OK
+        numbers = details(store, on_damage=show)
+    n, damaged = numbers.entries, numbers.damaged
+    advice = "; these are asked again where they are needed" if damaged else ""
+    _tell(
+        as_json,
+        {"clean": not damaged, "entries": n, "damaged": damaged},
+        f"{n:,} answers, {damaged:,} damaged{advice}",
+    )
+    return EXIT_FAILED_RECORDS if damaged else EXIT_OK
 
 
 @cache.command("prune")
@@ -117,50 +147,53 @@ def cache_prune(cache_dir: Path | None, age_s: float, dry_run: bool, as_json: bo
 
     The stored results of a model go where none was added for that time.
     """
-    from claimscore.cache.maintenance import Pruned, prune
+    from claimscore.cache.maintenance import prune
     from claimscore.cache.store import DiskCache
     from claimscore.pipeline.encoders.results import FOLDER as MODELS
     from claimscore.pipeline.encoders.results import prune_models
 
     folder = cache_dir or user_cache_dir()
-    pruned = Pruned(0, 0)
+    n_pruned = 0
     if DiskCache.is_in(folder) or not (folder / MODELS).is_dir():
         with _opened_cache(cache_dir) as store:
-            pruned = prune(store, age_s, dry_run=dry_run)
+            n_pruned = prune(store, age_s, dry_run=dry_run)
+    verb = "would be removed" if dry_run else "removed"
     models = prune_models(folder / MODELS, age_s, dry_run=dry_run)
     _tell(
         as_json,
         {
-            **pruned._asdict(),
+            "entries": n_pruned,
             "model_results": [model.to_json() for model in models],
             "dry_run": dry_run,
         },
-        "\n".join([pruned.text(dry_run), *(f"gone: {model.text()}" for model in models)]),
+        "\n".join([f"{n_pruned:,} answers {verb}", *(f"gone: {model.text()}" for model in models)]),
     )
 
 
 @cache.command("export")
-@click.argument("file", type=FileOrAddress(), help="JSON lines to write; FILE.gz is compressed.")
+@click.argument("file", type=NEW_FILE, help="JSON lines to write; FILE.gz is compressed.")
 @_cache_dir_option
 @json_option
-def cache_export(file: Path | str, cache_dir: Path | None, as_json: bool) -> int:
-    """Write all answers to a file, for another machine.
-
-    FILE may be in an object store: s3://bucket/answers.jsonl.gz.
-    """
+def cache_export(file: Path, cache_dir: Path | None, as_json: bool) -> int:
+    """Write all answers to a file, for another machine."""
     from claimscore.cache.transfer import export_answers
 
     with _opened_cache(cache_dir) as store:
-        result = export_answers(store, file)
-    _tell(as_json, {"file": str(file), **result._asdict()}, f"{file}: {result.text()}")
-    return EXIT_FAILED_RECORDS if result.damaged else EXIT_OK
+        entries, damaged = export_answers(store, file)
+    left_out = f", {damaged:,} damaged ones left out" if damaged else ""
+    _tell(
+        as_json,
+        {"file": str(file), "entries": entries, "damaged": damaged},
+        f"{file}: {entries:,} answers written{left_out}",
+    )
+    return EXIT_FAILED_RECORDS if damaged else EXIT_OK
 
 
 @cache.command("import")
-@click.argument("file", type=FileOrAddress(exists=True), help="File or address to read.")
+@click.argument("file", type=FILE, help="An exported file.")
 @_cache_dir_option
 @json_option
-def cache_import(file: Path | str, cache_dir: Path | None, as_json: bool) -> None:
+def cache_import(file: Path, cache_dir: Path | None, as_json: bool) -> None:
     """Add the answers of an exported file; answers that are here already stay.
 
     A damaged line ends the import. Import only files from people you trust: whether an answer
@@ -169,5 +202,9 @@ def cache_import(file: Path | str, cache_dir: Path | None, as_json: bool) -> Non
     from claimscore.cache.transfer import import_answers
 
     with _opened_cache(cache_dir, new=True) as store:
-        result = import_answers(store, file)
-    _tell(as_json, {"file": str(file), **result._asdict()}, f"{file}: {result.text()}")
+        added, there = import_answers(store, file)
+    _tell(
+        as_json,
+        {"file": str(file), "added": added, "already_there": there},
+        f"{file}: {added:,} answers added, {there:,} were there already",
+    )

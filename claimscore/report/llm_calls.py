@@ -14,9 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from claimscore.cache.base import Cache
 from claimscore.cache.key import request_key
-from claimscore.cache.store import DiskCache
+from claimscore.cache.store import Cache, DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ClaimscoreError, ParseError
 from claimscore.pipeline.llm.providers.base import Provider
@@ -59,7 +58,7 @@ class RunLLMCalls:
         stored = self._cache.get_many(sorted(keys)) if self._cache is not None else {}
         found = {}
         for key in keys:
-            answer = stored[key].completion if key in stored else None
+            answer = stored.get(key)
             found[key] = LLMCall(
                 messages.get(key),
                 "" if key in messages else NOT_RENDERED,
@@ -108,10 +107,10 @@ class RunLLMCalls:
             place = question.units[0], question.sample
             requests = {request_key(r): r for r in self._later([question.request], prompt_requests)}
             stored = self._cache.get_many(list(requests)) if self._cache is not None else {}
-            for key, entry in stored.items():
+            for key, completion in stored.items():
                 with contextlib.suppress(ParseError):
-                    value = prompt_requests.parse_one(entry.completion)
-                    answer = Answer(key, entry.completion, value, cached=True)
+                    value = prompt_requests.parse_one(completion)
+                    answer = Answer(key, completion, value, cached=True)
                     again = prompt_requests.again(units, place, answer)
                     yield from self._later([again] if again else [], prompt_requests)
 

@@ -12,7 +12,6 @@ import anyio
 import httpx2
 import pytest
 
-from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
 from claimscore.config import LLMConfig
 from claimscore.errors import ClaimscoreError
@@ -200,14 +199,14 @@ class Machine:
         provider.open(self.state, cast(Any, self))
         return provider
 
-    def put_many(self, entries: Mapping[str, Entry]) -> None:
+    def put_many(self, answers: Mapping[str, Completion]) -> None:
         """The cache of its providers."""
         self._step("before keep")
-        self.cache.update({key: entry.completion for key, entry in entries.items()})
+        self.cache.update(answers)
         self._step("after keep")
 
-    def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        return {key: Entry(self.cache[key]) for key in keys if key in self.cache}
+    def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
+        return {key: self.cache[key] for key in keys if key in self.cache}
 
     def question(self, text: str) -> Request:
         """A request to the double."""

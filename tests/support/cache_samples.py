@@ -6,10 +6,9 @@ import contextlib
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from claimscore.cache.entry import Entry
 from claimscore.cache.store import DiskCache
 from claimscore.types import Completion, Usage
 
@@ -18,23 +17,20 @@ def key(number: int) -> str:
     return hashlib.sha256(str(number).encode()).hexdigest()
 
 
-def entry(number: int) -> Entry:
-    """Short ones, and every tenth longer than a page of the database; some rejected."""
+def answer(number: int) -> Completion:
+    """Short ones, and every tenth longer than a page of the database."""
     claims = [f"Claim {number} is né \ud83d or \U0001f600."] * (400 if number % 10 == 9 else 20)
     text = json.dumps({"claims": claims}, ensure_ascii=False)
-    return Entry(
-        Completion(text, f"m{number % 2}", "stop", Usage(number, 7)),
-        "cut off" if number % 7 == 0 else None,
-    )
+    return Completion(text, f"m{number % 2}", "stop", Usage(number, 7))
 
 
-def entries(n: int, start: int = 0) -> dict[str, Entry]:
-    return {key(number): entry(number) for number in range(start, start + n)}
+def answers(n: int, start: int = 0) -> dict[str, Completion]:
+    return {key(number): answer(number) for number in range(start, start + n)}
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[DiskCache]:
-    cache = DiskCache(folder)
+def opened(folder: Path, on_notice: Callable[[str], None] = lambda _: None) -> Iterator[DiskCache]:
+    cache = DiskCache(folder, on_notice=on_notice)
     try:
         yield cache
     finally:
@@ -44,7 +40,7 @@ def opened(folder: Path) -> Iterator[DiskCache]:
 def filled(folder: Path, n: int) -> Path:
     """A closed cache with `n` answers; the path of its database."""
     with opened(folder) as cache:
-        cache.put_many(entries(n))
+        cache.put_many(answers(n))
     return folder / "cache.db"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 from anyio import lowlevel
 
-from claimscore.cache.base import Cache, MemoryCache
+from claimscore.cache.store import Cache, MemoryCache
 from claimscore.errors import ParseError
 from claimscore.pipeline.llm.endpoints import Bounds
 from claimscore.pipeline.llm.engine import Engine

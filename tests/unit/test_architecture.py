@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "claim_checks": BASE | {"text"},
     "storage": BASE,
     "prompts": BASE,
-    "cache": BASE | {"storage"},
+    "cache": BASE,
     "records": BASE,
     "runs": BASE | {"storage"},
     "stats": set(),
@@ -116,7 +116,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 #: Packages that only one place may import.
 HOMES: dict[str, tuple[str, ...]] = {
-    "fcntl": ("file_lock", "cache.in_flight_locks"),
+    "fcntl": ("file_lock",),
     "openai": ("pipeline.llm.providers.openai", "pipeline.llm.providers.azure"),
     "httpx2": (
         "http_policy",
@@ -130,12 +130,12 @@ HOMES: dict[str, tuple[str, ...]] = {
     "transformers": ("pipeline.encoders",),
     "huggingface_hub": ("pipeline.encoders",),
     "safetensors": ("baseline.parser", "pipeline.encoders", "metrics.summac_convolution"),
-    "diskcache": ("cache.bytes_disk", "cache.database"),
+    "diskcache": ("cache.store",),
     "obstore": ("storage",),
     "boto3": ("storage",),
     "botocore": ("storage",),
     "orjson": (
-        *("cache.entry", "pipeline.llm.providers.schema", "pipeline.llm.providers.server"),
+        *("cache.store", "pipeline.llm.providers.schema", "pipeline.llm.providers.server"),
         "pipeline.llm.budget.ledger",
     ),
     "tenacity": ("retry",),

@@ -10,9 +10,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from claimscore.cache.base import Cache, MemoryCache
 from claimscore.cache.key import request_keys
-from claimscore.cache.store import DiskCache
+from claimscore.cache.store import Cache, DiskCache, MemoryCache
 from claimscore.config import user_cache_dir
 from claimscore.pipeline.estimate.figures import Spread, TaskEstimate
 from claimscore.pipeline.llm.budget.pricing import Price, asked_tier
@@ -119,7 +118,7 @@ class DryEngine:
                 if question.key not in stored:
                     question.outcome = self._not_stored(question)
                     continue
-                completion = stored[question.key].completion
+                completion = stored[question.key]
                 self._learn(question.request, completion.usage)
                 if question.use_stored(completion, parse):
                     self._count_end(question.n_answers + 1)

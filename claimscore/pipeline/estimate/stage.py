@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import polars as pl
 from anyio import lowlevel
 
-from claimscore.cache.base import Cache
+from claimscore.cache.store import Cache
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.blocking import run_blocking

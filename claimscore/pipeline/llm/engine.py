@@ -17,9 +17,8 @@ import anyio
 from anyio import lowlevel
 from anyio.abc import TaskGroup
 
-from claimscore.cache.base import Cache
-from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_keys
+from claimscore.cache.store import Cache
 from claimscore.config import FailureLimit
 from claimscore.errors import RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
@@ -279,10 +278,10 @@ class _Call(Generic[T]):
                 stored = self.engine._cache.get_many([question.key for question in left.values()])
                 following: dict[str, Question[T]] = {}
                 for key, question in left.items():
-                    entry = stored.get(question.key)
-                    if entry is None:
+                    completion = stored.get(question.key)
+                    if completion is None:
                         missing[key] = question
-                    elif question.use_stored(entry.completion, self.parse):
+                    elif question.use_stored(completion, self.parse):
                         assert question.outcome is not None
                         outcomes[key] = question.outcome
                     else:
@@ -369,7 +368,7 @@ class _Call(Generic[T]):
                 continue
             with flights.lead(question.key, locks=not self.dispatcher.collects) as flight:
                 if flight.stored is not None:
-                    used = question.use_stored(flight.stored.completion, self.parse)
+                    used = question.use_stored(flight.stored, self.parse)
                     engine._stats.hits += used
                 elif flight.is_elsewhere:
                     pass
@@ -415,10 +414,9 @@ class _Call(Generic[T]):
         try:
             verdict = validate(completion, self.parse)
         except Exception:  # a bug in `parse`; the answer is paid for all the same
-            await keep(key, Entry(completion))
+            await keep(key, completion)
             raise
-        why = verdict.message if isinstance(verdict, Invalid) else None
-        await keep(key, Entry(completion, why))
+        await keep(key, completion)
         return completion, verdict
 
     async def _back_off(self, state: RetryCallState) -> None:

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 import anyio
 from anyio import to_thread
 
-from claimscore.cache.base import Cache
-from claimscore.cache.entry import Entry
+from claimscore.cache.store import Cache
 from claimscore.pipeline.llm.stopping import Stop
-from claimscore.types import Failure
+from claimscore.types import Completion, Failure
 
 #: Seconds between two looks whether another process has got the answer that is wanted here too.
 _OTHER_PROCESS_S = (0.05, 0.15)
@@ -27,12 +26,12 @@ _OTHER_PROCESS_S = (0.05, 0.15)
 class Flight:
     """A key that one task is asking for.
 
-    `stored` is its entry in the cache, if there is one. `is_elsewhere`: another process is asking
+    `stored` is its answer in the cache, if there is one. `is_elsewhere`: another process is asking
     for it. `failure` is the outcome of all tasks that wait for this one.
     """
 
     landed: anyio.Event = dataclasses.field(default_factory=anyio.Event)
-    stored: Entry | None = None
+    stored: Completion | None = None
     is_elsewhere: bool = False
     failure: Failure | None = None
 
@@ -80,7 +79,7 @@ class SingleFlight:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Group:
-    entries: dict[str, Entry] = dataclasses.field(default_factory=dict)
+    answers: dict[str, Completion] = dataclasses.field(default_factory=dict)
     done: anyio.Event = dataclasses.field(default_factory=anyio.Event)
     error: Exception | None = None
 
@@ -99,13 +98,13 @@ class GroupCommit:
         self._writing = anyio.Lock(fast_acquire=True)
         self._threads = anyio.CapacityLimiter(1)
 
-    async def keep(self, key: str, entry: Entry) -> None:
-        """Return when a killed process cannot lose the entry; raise what kept it out.
+    async def keep(self, key: str, answer: Completion) -> None:
+        """Return when a killed process cannot lose the answer; raise what kept it out.
 
         Cancellation waits: the answer is paid. The first of a group writes it.
         """
-        group, is_first = self._group, not self._group.entries
-        group.entries[key] = entry
+        group, is_first = self._group, not self._group.answers
+        group.answers[key] = answer
         with anyio.CancelScope(shield=True):
             if is_first:
                 await self._write(group)
@@ -118,11 +117,11 @@ class GroupCommit:
         async with self._writing:
             self._group = _Group()
             try:
-                await to_thread.run_sync(self._put, group.entries, limiter=self._threads)
+                await to_thread.run_sync(self._put, group.answers, limiter=self._threads)
             except Exception as exc:  # raised again in every `keep` of the group
                 group.error = exc
         group.done.set()
 
-    def _put(self, entries: Mapping[str, Entry]) -> None:
-        self._cache.put_many(entries)
+    def _put(self, answers: Mapping[str, Completion]) -> None:
+        self._cache.put_many(answers)
         self._after()

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from claimscore.cache.maintenance import details, prune
+from claimscore.cache.store import DATABASE, NewRow, encode_answer
 from claimscore.cli import main
-from tests.support.cache_samples import entries, filled, key, opened, sql
+from tests.support.cache_samples import answer, answers, filled, key, opened, sql
 
 Cache = Callable[..., tuple[int, str, str]]
+
+NOW = 1_750_000_000.0
+DAY = 86400.0
 
 
 @pytest.fixture
@@ -35,11 +40,19 @@ def cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cache:
 
 
 def test_stats(cache: Cache, folder: Path):
+    sql(folder, "UPDATE Cache SET tag = 1e300 WHERE key = ?", key(0))
+    sql(folder, "UPDATE Cache SET tag = ? WHERE key = ?", NOW, key(1))
+    sql(folder, "UPDATE Cache SET value = X'00' WHERE key = ?", key(2))
     code, text, _ = cache("stats")
-    assert text.splitlines()[:2] == [str(folder), "20 answers, 3 of them refused by their check"]
+    first, numbers, *_ = text.splitlines()
+    assert (code, first, numbers[:11]) == (0, str(folder), "20 answers,")
+    assert "1 damaged answers" in text
     code, text, _ = cache("stats", "--json")
-    found = json.loads(text)
-    assert (code, found["entries"], found["models"]) == (0, 20, {"m0": 10, "m1": 10})
+    facts = json.loads(text)
+    assert (code, facts["entries"], facts["models"]) == (0, 20, {"m1": 10, "m0": 9})
+    assert (facts["oldest"], facts["newest"]) == ("2025-06-15T15:06:40Z", None)
+    sound = [encode_answer(key(n), answer(n)) for n in range(20) if n != 2]
+    assert facts["bytes"] == sum(map(len, sound)) <= facts["file_bytes"]
 
 
 def test_stats_of_a_folder_without_a_cache(cache: Cache, tmp_path: Path):
@@ -49,41 +62,99 @@ def test_stats_of_a_folder_without_a_cache(cache: Cache, tmp_path: Path):
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize(
-    "command", [["verify"], ["prune", "--older-than", "1d"], ["export", "x.gz"]], ids=lambda c: c[0]
+COMMANDS = pytest.mark.parametrize(
+    "command",
+    [["verify"], ["prune", "--older-than", "1d"], ["export", "x.gz"], ["stats"]],
+    ids=lambda command: command[0],
 )
+
+
+@COMMANDS
 def test_no_cache_is_wrong_usage(cache: Cache, tmp_path: Path, command: list[str]):
     code, _, error = cache(*command)
-    assert code == 2
-    assert "no cache here" in error
+    if command != ["stats"]:
+        assert code == 2
+        assert "no cache here" in error
     assert not (tmp_path / "cache").exists()
 
 
+@COMMANDS
+def test_a_damaged_database_is_refused(cache: Cache, folder: Path, command: list[str]):
+    (folder / DATABASE).write_text("no database")
+    code, text, error = cache(*command)
+    assert (code, text, error.count("\n")) == (2, "", 1)
+    assert f"{folder / DATABASE} is damaged (file is not a database)" in error
+
+
+@COMMANDS
+@pytest.mark.parametrize("whole", [True, False], ids=["page", "one key of it"])
+def test_a_damaged_index_is_noticed(cache: Cache, folder: Path, command: list[str], whole: bool):
+    content = bytearray((folder / DATABASE).read_bytes())
+    name = key(1).encode()[:8]
+    pages = [content[at : at + 4096] for at in range(0, len(content), 4096)]
+    at, page = next((4096 * n, p) for n, p in enumerate(pages) if p[0] == 0x0A and name in p)
+    place, damage = (at, b"\xaa" * 4096) if whole else (at + page.index(name), b"zzzz")
+    content[place : place + len(damage)] = damage
+    (folder / DATABASE).write_bytes(content)
+    code, text, error = cache(*command)
+    assert (code, text, error.count("\n")) == (2, "", 1)
+    assert f"{folder / DATABASE} is damaged" in error
+
+
 def test_verify(cache: Cache, folder: Path):
-    assert cache("verify") == (0, "20 entries, 0 damaged\n", "")
+    assert cache("verify") == (0, "20 answers, 0 damaged\n", "")
     sql(folder, "UPDATE Cache SET value = X'00' WHERE key = ?", key(3))
     code, text, _ = cache("verify")
-    assert (code, f"damaged: {key(3)}: it is not in the form" in text) == (3, True)
+    assert (code, text.splitlines()[0]) == (3, f"damaged: {key(3)}")
     code, text, _ = cache("verify", "--json")
     assert (code, json.loads(text)) == (3, {"clean": False, "entries": 20, "damaged": 1})
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["stats"], ["verify"], ["prune", "--older-than", "1d"], ["export", "x.gz"]],
-    ids=lambda command: command[0],
-)
-def test_a_damaged_database_is_refused(cache: Cache, folder: Path, command: list[str]):
-    (folder / "cache.db").write_text("no database")
-    code, text, error = cache(*command)
-    assert (code, text, error.count("\n")) == (2, "", 1)
-    assert f"{folder / 'cache.db'} is damaged (file is not a database)" in error
+def test_a_cache_in_use_is_checked(tmp_path: Path):
+    filled(tmp_path, 600)
+    sql(tmp_path, "UPDATE Cache SET value = X'00' WHERE key = ?", key(1))
+    with opened(tmp_path) as cache, opened(tmp_path) as run:
+        new = {key(1): answer(1), key(1000): answer(1000)}
+        assert details(cache, on_damage=lambda _: run.put_many(new)).damaged == 1
+        assert cache.get_many([*answers(600), *new]) == answers(600) | new
+
+
+def aged(folder: Path, n: int) -> None:
+    """Answer number k was bought k days ago."""
+    with opened(folder) as cache:
+        cache.put_rows(
+            [NewRow(key(k), encode_answer(key(k), answer(k)), NOW - k * DAY) for k in range(n)]
+        )
+
+
+def test_what_is_older_goes_and_the_file_shrinks(tmp_path: Path):
+    aged(tmp_path, 1200)
+    sql(tmp_path, "UPDATE Cache SET tag = NULL WHERE key = ?", key(31))
+    before = (tmp_path / DATABASE).stat().st_size
+    with opened(tmp_path) as cache:
+        assert prune(cache, 30 * DAY, dry_run=True, now=NOW) == 1168
+        assert details(cache).entries == 1200
+        assert prune(cache, 30 * DAY, now=NOW) == 1168
+        assert list(cache.get_many(list(answers(1200)))) == list(answers(32))
+        assert prune(cache, 30 * DAY, now=NOW) == 0
+    assert (tmp_path / DATABASE).stat().st_size < before / 5
+
+
+def test_an_answer_that_is_bought_again_meanwhile_stays(tmp_path: Path):
+    aged(tmp_path, 5)
+    with opened(tmp_path) as cache:
+        rows = list(cache.walk())
+        cache.put_many({key(2): answer(2)})
+        assert cache.remove(rows) == 4
+        assert cache.get_many(list(answers(5))) == {key(2): answer(2)}
 
 
 def test_prune(cache: Cache, folder: Path):
     sql(folder, "UPDATE Cache SET tag = tag - 90000 WHERE rowid <= 15")
-    code, text, _ = cache("prune", "--older-than", "1d", "--dry-run")
-    assert (code, text[:27]) == (0, "15 answers would be removed")
+    assert cache("prune", "--older-than", "1d", "--dry-run")[:2] == (
+        0,
+        "15 answers would be removed\n",
+    )
     code, text, _ = cache("prune", "--older-than", "1d", "--json")
     assert (code, json.loads(text)["entries"]) == (0, 15)
     assert "5 answers" in cache("stats")[1]
@@ -98,15 +169,18 @@ def test_export_and_import(cache: Cache, folder: Path, tmp_path: Path):
     assert (code, text) == (0, f"{file}: 20 answers added, 0 were there already\n")
     code, text, _ = cache("import", file, *theirs, "--json")
     assert (code, json.loads(text)["already_there"]) == (0, 20)
-    with opened(tmp_path / "theirs") as got:
-        assert got.get_many(list(entries(20))) == entries(20)
+    with opened(tmp_path / "theirs") as imported:
+        assert imported.get_many(list(answers(20))) == answers(20)
     cache("export", tmp_path / "plain")
     plain = (tmp_path / "plain").read_bytes()
     (tmp_path / "plain").write_bytes(plain.replace(b"Claim 3", b"Claim 4"))
     code, _, error = cache("import", tmp_path / "plain", *theirs)
-    assert (code, "plain, line 5: its checksum differs" in error) == (2, True)
+    assert (code, "plain, line 5: it is not as claimscore wrote it" in error) == (2, True)
     (tmp_path / "plain").write_bytes(b"something else")
     assert cache("import", tmp_path / "plain", *theirs)[0] == 2
     sql(folder, "UPDATE Cache SET value = X'00' WHERE key = ?", key(3))
     code, text, _ = cache("export", file)
     assert (code, "1 damaged ones left out" in text) == (3, True)
+    for command in ("export", "import"):
+        code, _, error = cache(command, "s3://bucket/answers.gz")
+        assert (code, "name a local file" in error) == (2, True)

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle  # noqa: TID251 - only to plant what must never be loaded
-import sqlite3
-from collections.abc import Iterator
+import random
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import diskcache
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from claimscore.cache.base import Cache, MemoryCache
-from claimscore.cache.entry import Entry, encode_entry
-from claimscore.cache.maintenance import prune, verify
-from claimscore.cache.store import DiskCache
-from claimscore.errors import ConfigError
-from claimscore.types import Completion, Usage
+from claimscore.cache.maintenance import details, prune
+from claimscore.cache.store import (
+    Cache,
+    DiskCache,
+    MemoryCache,
+    decode_answer,
+    encode_answer,
+    framed,
+)
+from claimscore.errors import ConfigError, StoppedEarly
+from claimscore.types import Completion, TokenLogprob, Usage
+from tests.support.cache_samples import answer, answers, filled, key, opened, overwrite, sql
 
-ENTRY = Entry(Completion('{"claims": ["Größe"]}', "m", "stop", Usage(12, 7)))
-REFUSED = Entry(Completion("", "m", "length"), "the answer was cut off")
+ANSWER = Completion('{"claims": ["Größe"]}', "m", "stop", Usage(12, 7))
+OTHER = Completion("", "m", "length")
+N = 60
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -36,30 +47,72 @@ def disk(tmp_path: Path) -> Iterator[DiskCache]:
     made.close()
 
 
-def sql(cache: DiskCache, statement: str, *values: object) -> None:
-    with sqlite3.connect(cache.folder / "cache.db") as connection:
-        connection.execute(statement, values)
-    connection.close()
-
-
 def test_what_was_put_is_got(cache: Cache):
-    cache.put_many({"a": ENTRY, "b": REFUSED})
-    assert cache.get_many(["b", "c", "a"]) == {"a": ENTRY, "b": REFUSED}
+    cache.put_many({"a": ANSWER, "b": OTHER})
+    assert cache.get_many(["b", "c", "a"]) == {"a": ANSWER, "b": OTHER}
+    cache.put_many({"b": ANSWER})
+    assert cache.get_many(["b"]) == {"b": ANSWER}
 
 
-def test_the_open_file_is_not_opened_again(disk: DiskCache, monkeypatch: pytest.MonkeyPatch):
-    """Closing any other handle of it would drop SQLite's locks in this process."""
-    opened: list[str] = []
-    plain = os.open
+# -- the form of an answer
 
-    def noting(path: str, flags: int, mode: int = 0o777) -> int:
-        if flags & os.O_EXCL == 0:
-            opened.append(os.fspath(path))
-        return plain(path, flags, mode)
+any_text = st.text(st.characters(codec=None))
+log_probabilities = st.floats(max_value=0, allow_infinity=False)
+places = st.builds(
+    TokenLogprob,
+    any_text,
+    log_probabilities,
+    st.lists(st.tuples(any_text, log_probabilities), max_size=3).map(tuple),
+)
+any_answer = st.builds(
+    Completion,
+    any_text,
+    any_text,
+    any_text,
+    st.builds(Usage, *5 * [st.none() | st.integers(0, 2**62)], service_tier=st.text()),
+    logprobs=st.none() | st.lists(places, max_size=3).map(tuple),
+)
 
-    monkeypatch.setattr(os, "open", noting)
-    DiskCache(disk.folder).close()
-    assert {Path(path).name for path in opened} == {"cache.db.lock", "cache.db.in-flight"}
+
+@given(any_text, any_answer)
+def test_what_was_encoded_is_decoded(name: str, any_completion: Completion):
+    name = name.encode("utf-8", "replace").decode()
+    assert decode_answer(name, encode_answer(name, any_completion)) == any_completion
+
+
+def test_the_stored_form_is_fixed():
+    body = (
+        b'{"completion":{"finish_reason":"stop","model":"m","text":"{\\"claims\\": '
+        b'[\\"Gr\xc3\xb6\xc3\x9fe\\"]}","usage":{"completion_tokens":7,"prompt_tokens":12}}'
+    )
+    assert encode_answer("key", ANSWER) == (
+        b'{"v":1,"sum":"' + encode_answer("key", ANSWER)[14:30] + b'","entry":' + body + b"}}"
+    )
+    earlier = b'{"v":1,"sum":"faee3a8a25c6f691","entry":' + body + b',"rejected":null}}'
+    assert decode_answer("key", earlier) == ANSWER  # exports of earlier versions
+
+
+@pytest.mark.parametrize("change", [0x01, 0x20, 0x80, 0xFF])
+def test_one_changed_byte_is_noticed(change: int):
+    intact = encode_answer("key", ANSWER)
+    for position in range(len(intact)):
+        data = bytearray(intact)
+        data[position] ^= change
+        assert decode_answer("key", bytes(data)) is None, position
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[1]", b"{}", b"{broken", b'"\xff"', b'{"completion":{"text":"a"}}'),
+        pytest.param(b"[" * 100_000, id="nested without end"),
+    ],
+)
+def test_a_right_checksum_over_something_else_is_no_answer(body: bytes):
+    assert decode_answer("key", framed("key", body)) is None
+
+
+# -- rows that are not ours
 
 
 class Payload:
@@ -73,88 +126,89 @@ class Payload:
 
 
 @pytest.mark.parametrize("mode", [1, 4, 2, 3], ids=["raw", "pickle", "binary file", "text file"])
-def test_a_planted_pickle_as_value_is_not_run(disk: DiskCache, tmp_path: Path, mode: int):
-    target = tmp_path / "run"
-    payload = pickle.dumps(Payload(target))
+@pytest.mark.parametrize("raw", [0, 1])
+def test_a_planted_row_is_neither_unpickled_nor_a_file(tmp_path: Path, mode: int, raw: int):
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    victim.touch()
+    payload = pickle.dumps(Payload(run))
+    filled(tmp_path / "cache", 1)
     sql(
-        disk,
-        "INSERT INTO Cache (key, raw, store_time, mode, value, filename) VALUES (?, 1, 0, ?, ?, ?)",
-        "a", mode, payload, "../../etc/passwd",
+        tmp_path / "cache",
+        "INSERT INTO Cache (key, raw, store_time, tag, mode, value, filename) "
+        "VALUES (?, ?, 1, 1.0, ?, ?, ?)",
+        "a" if raw else payload, raw, mode, payload, "../victim",
     )  # fmt: skip
-    assert disk.get_many(["a"]) == {}
-    assert len(disk.notices) == 1
-    assert not target.exists()
-
-
-def test_a_planted_pickle_as_key_is_not_run(disk: DiskCache, tmp_path: Path):
-    target = tmp_path / "run"
-    sql(
-        disk,
-        "INSERT INTO Cache (key, raw, store_time, mode, value) VALUES (?, 0, 0, 1, ?)",
-        pickle.dumps(Payload(target)), b"x",
-    )  # fmt: skip
-    verify(disk)
-    prune(disk, -1e12)
-    assert not target.exists()
+    with opened(tmp_path / "cache") as cache:
+        assert cache.get_many(["a"]) == {}
+        with contextlib.suppress(ConfigError):  # a row with a file is damage
+            details(cache)
+            prune(cache, 0.0, now=2.0)
+        cache.put_many({"a": ANSWER})
+        assert cache.get_many(["a"]) == {"a": ANSWER}
+    assert victim.exists()
+    assert not run.exists()
 
 
 def test_nothing_is_ever_pickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Neither here nor in diskcache, which makes the file."""
-
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("something is pickled")
 
     for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler"):
         monkeypatch.setattr(pickle, name, refuse)
-    cache = DiskCache(tmp_path / "new")
-    cache.put_many({"a": ENTRY, "b": REFUSED})
-    sql(cache, "UPDATE Cache SET mode = 4 WHERE key = 'b'")
-    assert verify(cache).damaged == 1
-    assert cache.get_many(["a"]) == {"a": ENTRY}
-    assert prune(cache, -1e12).entries == 2
-    cache.close()
+    filled(tmp_path, 2)
+    sql(tmp_path, "UPDATE Cache SET mode = 4 WHERE key = ?", key(1))
+    with opened(tmp_path) as cache:
+        assert details(cache).damaged == 1
+        assert cache.get_many([key(0)]) == answers(1)
+        assert prune(cache, -1e12) == 2
 
 
-def test_a_planted_file_name_removes_no_file(disk: DiskCache, tmp_path: Path):
-    victim = tmp_path / "victim"
-    victim.touch()
-    for key in ("a", "b"):
-        sql(
-            disk,
-            "INSERT INTO Cache (key, raw, store_time, mode, filename) VALUES (?, 1, 1, 2, ?)",
-            key, "../victim",
-        )  # fmt: skip
-    disk.put_many({"a": ENTRY})
-    assert prune(disk, 0.0, now=2.0).entries == 1
-    assert disk.get_many(["a", "b"]) == {"a": ENTRY}
-    assert victim.exists()
+def test_diskcache_reads_what_we_write(disk: DiskCache):
+    disk.put_many({str(number): ANSWER for number in range(20)})
+    disk.close()
+    with diskcache.Cache(str(disk.folder)) as plain:
+        assert plain.get("3") == encode_answer("3", ANSWER)
+        assert len(plain) == 20
+        assert plain.eviction_policy == "none"
 
 
-def test_a_damaged_entry_is_bought_again(disk: DiskCache):
-    disk.put_many({"a": ENTRY})
-    sql(disk, "UPDATE Cache SET value = ?", b'{"v":1,"sum":"0000000000000000","entry":{}}')
-    assert disk.get_many(["a"]) == {}
-    disk.put_many({"a": ENTRY})
-    assert disk.get_many(["a"]) == {"a": ENTRY}
-    assert len(disk.notices) == 1
+DAMAGE = [
+    "value = CAST(replace(value, '4', '5') AS BLOB)",
+    "value = 'text'",
+    "value = substr(value, 1, 100)",
+    "value = NULL",
+    "mode = 4",
+    "raw = 0",
+    "key = 'other'",
+]
 
 
-def test_new_folders_are_private(tmp_path: Path):
-    cache = DiskCache(tmp_path / "parent" / "cache")
-    cache.put_many({"a": ENTRY})
-    for path in (tmp_path / "parent", cache.folder):
-        assert path.stat().st_mode & 0o777 == 0o700
-    for path in cache.folder.iterdir():
-        assert path.stat().st_mode & 0o077 == 0, path
-    cache.close()
+@pytest.mark.parametrize("change", DAMAGE)
+def test_a_damaged_answer_is_named_and_bought_again(tmp_path: Path, change: str):
+    filled(tmp_path, 30)
+    sql(tmp_path, f"UPDATE Cache SET {change} WHERE key = ?", key(4))
+    notices: list[str] = []
+    with opened(tmp_path, notices.append) as cache:
+        damaged: list[str] = []
+        assert details(cache, damaged.append).entries == 30
+        assert len(damaged) == 1
+        for _ in range(2):
+            stored = cache.get_many([*answers(30), "other"])
+            assert stored == {name: one for name, one in answers(30).items() if name != key(4)}
+        assert len(notices) == (change != "raw = 0")  # that row has no such key
+        cache.put_many({key(4): answer(4)})
+        assert cache.get_many(list(answers(30))) == answers(30)
 
 
-def test_a_folder_of_other_things_keeps_its_mode(tmp_path: Path):
-    tmp_path.chmod(0o755)
-    (tmp_path / "data.csv").touch()
-    DiskCache(tmp_path).close()
-    assert tmp_path.stat().st_mode & 0o777 == 0o755
-    assert (tmp_path / "cache.db").stat().st_mode & 0o777 == 0o600
+# -- folders and files
+
+
+def test_a_new_folder_is_private(tmp_path: Path):
+    with opened(tmp_path / "parent" / "cache") as cache:
+        cache.put_many({"a": ANSWER})
+        assert cache.folder.stat().st_mode & 0o777 == 0o700
+        for path in cache.folder.iterdir():
+            assert path.stat().st_mode & 0o077 == 0, path
 
 
 def test_an_unusable_folder_is_a_config_error(tmp_path: Path):
@@ -163,41 +217,140 @@ def test_an_unusable_folder_is_a_config_error(tmp_path: Path):
         DiskCache(tmp_path / "file" / "cache")
 
 
-def test_diskcache_reads_what_we_write(disk: DiskCache):
-    disk.put_many({str(number): ENTRY for number in range(20)})
-    disk.put_many({str(number): REFUSED for number in range(10)})  # rows that are there already
-    disk.close()
-    with diskcache.Cache(str(disk.folder)) as plain:
-        assert plain.get("3") == encode_entry("3", REFUSED)
-        assert len(plain) == 20
-        assert plain.eviction_policy == "none"
-        assert plain.volume() > 0
+def test_the_open_file_is_not_opened_again(disk: DiskCache, monkeypatch: pytest.MonkeyPatch):
+    """Closing any other handle of it would drop SQLite's locks in this process."""
+    names: list[str] = []
+    plain = os.open
 
+    def noting(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_EXCL == 0:
+            names.append(Path(path).name)
+        return plain(path, flags, mode)
 
-@pytest.mark.parametrize(("number", "maker"), [(2, "a newer"), (0, "an older")])
-def test_another_format_is_refused(disk: DiskCache, number: int, maker: str):
-    disk.put_many({"a": ENTRY})
-    disk.close()
-    value = f'{{"format": {number}}}'
-    sql(disk, "UPDATE Settings SET value = ? WHERE key = 'claimscore'", value)
-    words = rf"made by {maker} claimscore \(format {number}; this one knows 1\).*`cache export`"
-    with pytest.raises(ConfigError, match=words):
-        DiskCache(disk.folder)
+    monkeypatch.setattr(os, "open", noting)
+    DiskCache(disk.folder).close()
+    assert names == ["cache.db.in-flight"]
 
 
 @pytest.mark.parametrize(
-    ("statement", "words"),
+    "statements",
     [
-        ("CREATE TABLE bookmarks (url TEXT)", "other tables"),
-        ("ALTER TABLE Cache RENAME COLUMN mode TO mude", "other tables"),
-        # diskcache would set SQLite's switches to whatever stands there
-        ("INSERT INTO Settings VALUES ('sqlite_writable_schema', 1)", "settings"),
+        ["CREATE TABLE bookmarks (url TEXT)"],
+        [
+            "CREATE TABLE Cache (key, value)",
+            "CREATE TRIGGER t AFTER INSERT ON Cache BEGIN DELETE FROM Cache; END",
+        ],
+        ["CREATE TABLE Settings (key, value)", "PRAGMA user_version = 1"],
     ],
 )
-def test_a_foreign_database_is_left_alone(disk: DiskCache, statement: str, words: str):
-    disk.close()
-    sql(disk, statement)
-    before = (disk.folder / "cache.db").read_bytes()
-    with pytest.raises(ConfigError, match=f"not a cache of claimscore .*{words}"):
-        DiskCache(disk.folder)
-    assert (disk.folder / "cache.db").read_bytes() == before
+def test_a_file_of_another_maker_is_left_alone(tmp_path: Path, statements: list[str]):
+    for statement in statements:
+        sql(tmp_path, statement)
+    before = (tmp_path / "cache.db").read_bytes()
+    with pytest.raises(ConfigError, match="not a cache of this version of claimscore"):
+        DiskCache(tmp_path)
+    assert (tmp_path / "cache.db").read_bytes() == before
+
+
+def test_a_cache_of_the_old_format_is_refused(tmp_path: Path):
+    """It was made by diskcache too, with the number of its format among the settings."""
+    settings = {"eviction_policy": "none", "cull_limit": 0, "claimscore": '{"format": 1}'}
+    with diskcache.Cache(tmp_path, **settings) as old:
+        old["a"] = encode_answer("a", ANSWER)
+    with pytest.raises(ConfigError, match=r"not a cache of this version.*`cache export`"):
+        DiskCache(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        pytest.param(lambda db: overwrite(db, 0, b"garbage"), "not a database", id="magic"),
+        pytest.param(lambda db: overwrite(db, 0, bytes(4096)), "not a database", id="first page"),
+        pytest.param(lambda db: overwrite(db, 44, b"\0\0\0\x09"), "format", id="schema format"),
+        pytest.param(lambda db: overwrite(db, 100, b"\x05" * 900), "malformed", id="schema"),
+        pytest.param(lambda db: db.write_bytes(b"text" * 999), "not a database", id="text"),
+    ],
+)
+def test_a_damaged_file_is_refused_as_it_is(
+    tmp_path: Path, damage: Callable[[Path], None], why: str
+):
+    database = filled(tmp_path, N)
+    damage(database)
+    damaged = database.read_bytes()
+    with pytest.raises(ConfigError, match=rf"cache\.db is damaged \(.*{why}") as raised:
+        DiskCache(tmp_path)
+    assert "\n" not in str(raised.value)
+    assert database.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_a_cache_that_is_moved_away_in_use_stops_and_begins_anew(tmp_path: Path, replaced: bool):
+    folder = tmp_path / "cache"
+    filled(folder, 3)
+    with opened(folder) as cache:
+        cache.put_many({key(3): answer(3)})
+        shutil.rmtree(folder)
+        if replaced:
+            filled(folder, 1)
+        for use in (lambda: cache.put_many({key(9): answer(9)}), lambda: cache.get_many([])):
+            with pytest.raises(StoppedEarly, match="removed or replaced"):
+                use()
+    with opened(folder) as cache:
+        cache.put_many({key(9): answer(9)})
+        assert set(cache.get_many(list(answers(10)))) == {key(9), *answers(int(replaced))}
+
+
+# -- any bytes
+
+
+def scratch(path: Path, dice: random.Random, n_runs: int) -> None:
+    """Overwrite random places with random bytes."""
+    size = path.stat().st_size
+    for _ in range(n_runs):
+        overwrite(path, dice.randrange(size), dice.randbytes(dice.choice((1, 1, 8, 100, 5000))))
+
+
+def use(cache: DiskCache) -> None:
+    """Only right answers, and what was put is there."""
+    assert cache.get_many(list(answers(N))).items() <= answers(N).items()
+    cache.put_many({key(N): answer(N)})
+    assert cache.get_many([key(N)]) == {key(N): answer(N)}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sound") / "cache"
+    filled(folder, N - 10)
+    with opened(folder) as cache:
+        cache.put_many(answers(10, start=N - 10))
+        shutil.copytree(folder, folder.with_name("copy"))  # with its write-ahead log
+    return folder.with_name("copy")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_damage_before_opening(tmp_path: Path, sound: Path, seed: int):
+    dice = random.Random(seed)
+    folder = tmp_path / "cache"
+    shutil.copytree(sound, folder)
+    scratch(folder / dice.choice(("cache.db", "cache.db", "cache.db-wal")), dice, 1 + seed // 4)
+    with contextlib.suppress(ConfigError, StoppedEarly), opened(folder) as cache:
+        use(cache)
+        details(cache)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_damage_in_use(tmp_path: Path, sound: Path, seed: int):
+    dice = random.Random(1000 + seed)
+    folder = tmp_path / "cache"
+    shutil.copytree(sound, folder)
+    with opened(folder) as cache:
+        cache.get_many([key(1)])
+        database = folder / "cache.db"
+        if seed % 4 == 0:
+            os.truncate(database, dice.randrange(database.stat().st_size))
+        else:
+            scratch(database, dice, 1 + seed // 4)
+        with contextlib.suppress(StoppedEarly):
+            use(cache)
+        with contextlib.suppress(ConfigError, StoppedEarly):
+            prune(cache, -1e12)

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.cache.database import NewRow
-from claimscore.cache.entry import encode_entry
 from claimscore.cache.maintenance import details
-from claimscore.cache.store import DiskCache
+from claimscore.cache.store import DiskCache, NewRow, encode_answer
 from claimscore.cache.transfer import export_answers, export_rows, import_answers
 from claimscore.errors import ConfigError
-from tests.support.cache_samples import entries, entry, filled, key, opened, sql
+from tests.support.cache_samples import answer, answers, filled, key, opened, sql
 
 N = 30
 
@@ -38,7 +36,7 @@ def test_a_colleague_gets_every_answer(tmp_path: Path, name: str):
         assert export_answers(cache, tmp_path / name).entries == 1200
     with opened(tmp_path / "theirs") as cache:
         assert import_answers(cache, tmp_path / name) == (1200, 0)
-        assert cache.get_many(list(entries(1200))) == entries(1200)
+        assert cache.get_many(list(answers(1200))) == answers(1200)
         export_answers(cache, tmp_path / f"again-{name}")
         assert (tmp_path / f"again-{name}").read_bytes() == (tmp_path / name).read_bytes()
         assert import_answers(cache, tmp_path / name) == (0, 1200)
@@ -50,7 +48,7 @@ def test_the_file_is_private_and_tells_nothing_else(exported: Path):
     lines = [json.loads(line) for line in exported.read_bytes().decode("utf-8", "surrogatepass").splitlines()]  # fmt: skip  # noqa: E501
     assert lines[0] == {"claimscore": "cache export", "version": 1}
     assert lines[-1] == {"entries": N}
-    assert {line["key"] for line in lines[1:-1]} == set(entries(N))
+    assert {line["key"] for line in lines[1:-1]} == set(answers(N))
     for name in ("one.gz", "other.gz"):
         with opened(exported.parent / "mine") as cache:
             export_answers(cache, exported.with_name(name))
@@ -65,9 +63,9 @@ def test_the_file_is_private_and_tells_nothing_else(exported: Path):
 def test_rows_that_were_kept_become_a_file(tmp_path: Path, name: str):
     rows: list[NewRow] = []
     cache = DiskCache(tmp_path / "mine", on_kept=rows.extend)
-    cache.put_many(entries(5))
-    cache.put_many(entries(2, start=5))
-    assert [row.key for row in rows] == list(entries(7))
+    cache.put_many(answers(5))
+    cache.put_many(answers(2, start=5))
+    assert [row.key for row in rows] == list(answers(7))
     assert export_rows(rows, tmp_path / name) == 7
     export_answers(cache, tmp_path / f"all-{name}")
     assert (tmp_path / f"all-{name}").read_bytes() == (tmp_path / name).read_bytes()
@@ -75,17 +73,17 @@ def test_rows_that_were_kept_become_a_file(tmp_path: Path, name: str):
     imported: list[NewRow] = []
     theirs = DiskCache(tmp_path / "theirs", on_kept=imported.extend)
     assert import_answers(theirs, tmp_path / name) == (7, 0)
-    assert theirs.get_many(list(entries(7))) == entries(7)
+    assert theirs.get_many(list(answers(7))) == answers(7)
     assert imported == []  # nothing of it is new to the maker of the file
     theirs.close()
 
 
 def test_existing_entries_stay(tmp_path: Path, exported: Path):
     with opened(tmp_path / "theirs") as cache:
-        cache.put_many({key(1): entry(77), key(2): entry(88)})
+        cache.put_many({key(1): answer(77), key(2): answer(88)})
         sql(cache.folder, "UPDATE Cache SET value = X'00' WHERE key = ?", key(2))
         assert import_answers(cache, exported) == (N - 1, 1)
-        assert cache.get_many([key(1), key(2)]) == {key(1): entry(77), key(2): entry(2)}
+        assert cache.get_many([key(1), key(2)]) == {key(1): answer(77), key(2): answer(2)}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -100,7 +98,7 @@ def test_a_changed_byte_ends_the_import(tmp_path: Path, exported: Path, seed: in
         with contextlib.suppress(ConfigError):  # a digit of a time is no answer's
             import_answers(cache, exported)
             line = N + 2
-        assert cache.get_many(list(entries(N))) == entries(line - 2)
+        assert cache.get_many(list(answers(N))) == answers(line - 2)
 
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "answers.jsonl.gz"])
@@ -126,7 +124,7 @@ def test_a_line_that_is_missing_is_noticed(tmp_path: Path, exported: Path):
 @pytest.mark.parametrize(
     ("first_line", "words"),
     [
-        ('{"claimscore": "cache export", "version": 2}', "newer"),
+        ('{"claimscore": "cache export", "version": 2}', "of this version"),
         ('{"claimscore": "cache export", "version": 0}', "not a file"),
         ('{"claimscore": "cache export"}', "not a file"),
         ('{"claimscore": "something", "version": 1}', "not a file"),
@@ -158,11 +156,11 @@ def sealed_line(name: str, value: bytes, stored: str = "1.0") -> bytes:
 @pytest.mark.parametrize(
     "line",
     [
-        sealed_line("short", encode_entry("short", entry(1))),
-        sealed_line(key(1), encode_entry(key(2), entry(1))),
+        sealed_line("short", encode_answer("short", answer(1))),
+        sealed_line(key(1), encode_answer(key(2), answer(1))),
         sealed_line(key(1), b"{}"),
-        sealed_line(key(1), encode_entry(key(1), entry(1)), "NaN"),
-        sealed_line(key(1), encode_entry(key(1), entry(1)), "-5"),
+        sealed_line(key(1), encode_answer(key(1), answer(1)), "NaN"),
+        sealed_line(key(1), encode_answer(key(1), answer(1)), "-5"),
         b"\n",
         b'{"entries": x}\n',
     ],

@@ -11,7 +11,7 @@ import anyio
 import polars as pl
 import pytest
 
-from claimscore.cache.base import MemoryCache
+from claimscore.cache.store import MemoryCache
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.engine import Engine

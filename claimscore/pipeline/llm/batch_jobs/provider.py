@@ -24,9 +24,8 @@ import anyio
 from anyio import lowlevel, to_thread
 from anyio.abc import TaskGroup
 
-from claimscore.cache.base import Cache, MemoryCache
-from claimscore.cache.entry import Entry
 from claimscore.cache.key import request_key
+from claimscore.cache.store import Cache, MemoryCache
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import (
     AskAgain,
@@ -268,8 +267,8 @@ class BatchProvider:
             elif not self._unsent.keys().isdisjoint(record.keys):
                 await self._resolve(record)
         unsent = [key for key in keys if key in self._unsent]
-        for key, entry in (await to_thread.run_sync(self._cache.get_many, unsent)).items():
-            self._settle(key, entry.completion)
+        for key, completion in (await to_thread.run_sync(self._cache.get_many, unsent)).items():
+            self._settle(key, completion)
 
     async def _resolve(self, record: JobRecord) -> None:
         """Find out whether a job was made: its process has ended, or the answer was lost."""
@@ -368,7 +367,7 @@ class BatchProvider:
         results = [self._server.read(line, record) for line in lines]
         wanted = frozenset(record.keys)
         outcomes = {one[0]: one[1] for one in results if one is not None and one[0] in wanted}
-        answers = {key: Entry(one) for key, one in outcomes.items() if isinstance(one, Completion)}
+        answers = {key: one for key, one in outcomes.items() if isinstance(one, Completion)}
         if answers:
             self._cache.put_many(answers)
         is_cut = results[-1:] == [None] and not content.endswith(b"\n")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from claimscore.cache.base import Cache
+    from claimscore.cache.store import Cache
     from claimscore.pipeline.llm.batch_jobs.server import BatchServer
 
 #: Family name -> where its class is. Imported when asked for: SDKs are slow to import.

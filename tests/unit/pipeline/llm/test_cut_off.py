@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from anyio import lowlevel
 
-from claimscore.cache.base import MemoryCache
+from claimscore.cache.store import MemoryCache
 from claimscore.errors import RejectedError
 from claimscore.pipeline.llm.question import Answer, token_steps
 from claimscore.types import Completion, Failure, Request
@@ -54,9 +54,8 @@ async def test_a_cut_off_answer_is_asked_for_again_with_more_tokens() -> None:
     (answer,), engine = await asked(provider, "a", cache=cache)
     assert sent(provider) == [(256, 0), (512, 0), (1024, 0)]
     assert isinstance(answer, Answer)
-    assert cache.entries[answer.key].completion.text == answer.value == "whole"
-    rejected = [entry.rejected for entry in cache.entries.values()]
-    assert rejected == ["the answer was cut off at max_tokens"] * 2 + [None]
+    assert cache.answers[answer.key].text == answer.value == "whole"
+    assert len(cache.answers) == 3
     assert (engine.stats.sent, engine.stats.rejected, engine.stats.failed) == (3, 2, 0)
 
 

@@ -11,8 +11,8 @@ import anyio
 import pytest
 from anyio import lowlevel
 
-from claimscore.cache.base import Cache, MemoryCache
 from claimscore.cache.key import request_key
+from claimscore.cache.store import Cache, MemoryCache
 from claimscore.errors import AskAgain, RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Bounds
@@ -133,7 +133,7 @@ async def test_a_refused_answer_is_kept_and_the_next_sample_asked() -> None:
     outcomes, engine = await asked(provider, "a", cache=cache)
     assert values(outcomes) == ["good"]
     assert [request.sample_index for request in provider.asked] == [0, 1]
-    assert [entry.rejected for entry in cache.entries.values()] == ["bad is bad", None]
+    assert [answer.text for answer in cache.answers.values()] == ["bad", "good"]
     assert engine.stats.rejected == 1
 
 
@@ -195,7 +195,7 @@ async def test_a_rejected_request_is_a_failure_and_not_cached() -> None:
     provider, cache = FakeProvider(scripted(refused, completion("good"))), MemoryCache()
     outcomes, _ = await asked(provider, "a", "b", cache=cache, max_concurrency=1)
     assert values(outcomes) == ["context_length!", "good"]
-    assert len(cache.entries) == 1
+    assert len(cache.answers) == 1
 
 
 async def test_a_filtered_answer_is_kept_as_rejected_and_not_asked_for_again() -> None:
@@ -347,7 +347,7 @@ async def test_an_answer_is_in_the_cache_before_it_is_used(slow_disk: SlowDisk) 
 
         async def run() -> None:
             done.extend(await engine.answer_all(ask(engine, *"abcd"), text))
-            assert len(cache.entries) == 4
+            assert len(cache.answers) == 4
 
         tasks.start_soon(run)
         await settle()
@@ -374,4 +374,4 @@ async def test_a_bug_in_the_parser_does_not_lose_the_answer() -> None:
 
     with pytest.raises(ZeroDivisionError):
         await asked(FakeProvider(), "a", cache=cache, parse=broken)
-    assert [entry.rejected for entry in cache.entries.values()] == [None]
+    assert len(cache.answers) == 1

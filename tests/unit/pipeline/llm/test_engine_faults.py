@@ -9,8 +9,7 @@ import anyio
 import pytest
 from anyio import lowlevel
 
-from claimscore.cache.base import MemoryCache
-from claimscore.cache.entry import Entry
+from claimscore.cache.store import MemoryCache
 from claimscore.config import FailureLimit
 from claimscore.errors import (
     AuthenticationError,
@@ -68,7 +67,7 @@ async def test_a_spent_quota_is_met_by_those_in_flight_and_nobody_else() -> None
     provider, cache = FakeProvider(down_between(51, 10**9, QuotaError("spent"))), MemoryCache()
     with pytest.raises(QuotaError):
         await asked(provider, *numbers(500), cache=cache, max_concurrency=8)
-    assert len(cache.entries) == 50
+    assert len(cache.answers) == 50
     assert len(provider.asked) <= 50 + 8
 
 
@@ -183,7 +182,7 @@ async def test_a_cancelled_call_sends_nothing_more_and_keeps_what_it_sent() -> N
         assert engine.stats.in_flight == 0
     assert values(got) == ["a", "c", "g"]
     assert sorted(request.messages[0].content for request in provider.asked) == [*"abcg"]
-    assert len(cache.entries) == 4
+    assert len(cache.answers) == 4
 
 
 @pytest.mark.parametrize("what", ["call", "engine"])
@@ -203,7 +202,7 @@ async def test_an_answer_that_arrived_is_kept_despite_cancellation(
                 slow_disk.allowed.set()
 
         outer.start_soon(run)
-    assert len(cache.entries) == 1
+    assert len(cache.answers) == 1
     assert engine.stats.in_flight == 0
 
 
@@ -239,7 +238,7 @@ async def test_stop_lets_requests_in_flight_finish() -> None:
         with anyio.fail_after(60):
             await engine.runs_short()
     assert errors == ["interrupted"] * 2
-    assert (len(provider.asked), len(cache.entries)) == (2, 2)
+    assert (len(provider.asked), len(cache.answers)) == (2, 2)
 
 
 async def test_stop_wakes_those_who_sleep_and_wait() -> None:
@@ -299,7 +298,7 @@ async def test_after_a_fatal_error_answers_in_flight_are_kept() -> None:
 
     with pytest.raises(QuotaError):
         await asked(FakeProvider(answer), "a", "fatal", cache=cache)
-    assert [entry.completion.text for entry in cache.entries.values()] == ["a"]
+    assert [answer.text for answer in cache.answers.values()] == ["a"]
 
 
 async def test_a_bug_in_the_provider_is_raised_as_itself() -> None:
@@ -310,7 +309,7 @@ async def test_a_bug_in_the_provider_is_raised_as_itself() -> None:
 
 async def test_a_cache_that_cannot_be_written_stops_the_run() -> None:
     class FullCache(MemoryCache):
-        def put_many(self, entries: Mapping[str, Entry]) -> None:
+        def put_many(self, answers: Mapping[str, Completion]) -> None:
             raise StoppedEarly("disk full")
 
     provider = FakeProvider()
