@@ -31,7 +31,6 @@ from claimscore.errors import ConfigError
 from claimscore.metrics.base import PassRequirement
 from claimscore.metrics.support import MODEL
 from claimscore.notebook import refuse_unknown, run_config
-from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, RejectedItemsError
 from claimscore.pipeline.encoders.results import open_store
@@ -40,6 +39,7 @@ from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.model_pass import without_rejected
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.plan import only, open_plan, plan_steps
+from claimscore.pipeline.supervision import run_blocking
 from claimscore.pipeline.tasks.verify import deciding
 from claimscore.records.rows import rows_in_memory
 from claimscore.tables import CLAIMS, FAILURES, SUPPORT

@@ -36,9 +36,8 @@ from claimscore.pipeline.plan import (
     load_metrics,
     open_plan,
     plan_steps,
-    read_records,
-    required_columns,
 )
+from claimscore.pipeline.reading import read_records
 from claimscore.pipeline.run import run
 from claimscore.pipeline.run import score as add_metrics
 from claimscore.pipeline.settings import result_settings
@@ -275,7 +274,7 @@ def _name(config: RunConfig) -> str:
     if isinstance(config.input, str) and config.input == "-":
         raise ConfigError("standard input cannot be read here; give the data or a path")
     with tempfile.TemporaryDirectory(prefix="claimscore-") as spool:
-        dataset = read_records(config, required_columns(metrics), Path(spool), None)
+        dataset = read_records(config, metrics, Path(spool), None)
     plan = open_plan(plan_steps(config, metrics, list(dataset.columns)), asks=False)
     records = {"digest": dataset.digest, "count": dataset.n_records}
     settings = result_settings(plan, records)

@@ -106,7 +106,7 @@ def _read_run(label: str, path: Path | str) -> ComparedRun:
             directory.check_scores()
             scores = _scan_scores(file)
         metrics = _metrics(scores) if scores is not None else {}
-        notices = tuple(_notices(directory, settings, scores, metrics, ids.len()))
+        notices = tuple(_notices(directory, settings, scores, ids.len()))
     return ComparedRun(label, path, scores, directory, settings, metrics, ids, notices)
 
 
@@ -159,7 +159,6 @@ def _notices(
     directory: RunDirectory,
     settings: Mapping[str, Any],
     scores: pl.LazyFrame | None,
-    metrics: Mapping[str, Any],
     n_records: int,
 ) -> Iterator[str]:
     """The parts of a run that are not there yet."""
@@ -171,10 +170,6 @@ def _notices(
     if scores is None:
         yield "unfinished: it has no scores yet; run it to the end first"
         return
-    wanted = settings.get("additive", {}).get("metrics", ())
-    missing = [metric for metric in wanted if metric not in metrics]
-    if missing:
-        yield f"unfinished: {', '.join(missing)} was asked for and has no scores yet"
     scored = scores.select(pl.col("id").n_unique()).collect().item()
     if scored < n_records:
         yield f"unfinished: {scored:,} of its {n_records:,} records have scores"

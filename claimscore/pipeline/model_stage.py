@@ -29,7 +29,7 @@ from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.plan import ChunkTodo, PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
-from claimscore.pipeline.settings import check_model_facts, model_settings
+from claimscore.pipeline.settings import add_settings, model_settings
 from claimscore.runs import ChunkFiles, RunDirectory
 from claimscore.types import JSON
 
@@ -212,7 +212,7 @@ class LocalModels:
             return
         self._progress.is_loading = True
         self._take(await anyio.to_thread.run_sync(self._later, abandon_on_cancel=True))
-        check_model_facts(self._directory, self.facts)
+        add_settings(self._directory, self.facts)
         self._progress.is_loading = False
 
     def _take(self, workers: Sequence[Worker]) -> None:

@@ -21,7 +21,7 @@ from collections.abc import (
 )
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any
 
 from claimscore.config import (
     BATCH,
@@ -53,8 +53,6 @@ from claimscore.pipeline.tasks.base import WINDOW_TOKENS, Task
 from claimscore.pipeline.tasks.verify import VERIFY
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.prompts.prompt import TEXT_FIELD, TEXTS_FIELD
-from claimscore.records.columns import ALTERNATIVES, likely_columns
-from claimscore.records.dataset import Dataset, MissingColumnsError, Required, Selection, prepare
 from claimscore.runs import RunDirectory
 from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE
 
@@ -139,52 +137,6 @@ class ChunkTodo:
 def load_metrics(names: Sequence[str], files: Iterable[Path] = ()) -> tuple[Metric, ...]:
     """The metrics by name, each once, in the order given; metric files are run."""
     return catalogue(files).load_all(names)
-
-
-def required_columns(metrics: Sequence[Metric]) -> dict[str, tuple[str, ...]]:
-    """The columns of the records that each metric needs."""
-    return {metric.name: metric.requires.columns for metric in metrics}
-
-
-def selection_of(config: RunConfig) -> Selection:
-    """Which records of the input a run reads, and under which names."""
-    return Selection(config.columns, config.limit, config.strip_html)
-
-
-def read_records(
-    config: RunConfig, required: Required, spool: Path, stdin: BinaryIO | None
-) -> Dataset:
-    """Validate the input of a run; where it lacks columns, the error says which metrics fit."""
-    selection = selection_of(config)
-    try:
-        return prepare(
-            config.input, spool=spool, required=required, stdin=stdin, selection=selection
-        )
-    except MissingColumnsError as exc:
-        if exc.is_slip:
-            raise
-        fitting = _fitting(config, exc.names)
-        raise MissingColumnsError(f"{exc}{fitting}", exc.names, is_slip=False) from None
-
-
-def _fitting(config: RunConfig, names: Sequence[str]) -> str:
-    """The metrics that these columns are enough for, also under their likely other names."""
-    likely = likely_columns(names)
-    known = catalogue(config.metric_files)
-    needed: dict[str, set[str]] = {}
-    for name in known.names():
-        taken: set[str] = set()
-        for column in known.load(name).requires.columns:
-            accepted = ALTERNATIVES.get(column, (column,))
-            taken.update([c for c in accepted if c in names or c in likely][:1] or ["?"])
-        if "?" not in taken:
-            needed[name] = taken - set(names)
-    if not needed:
-        return "; no metric fits these columns (claimscore metrics list)"
-    renamed = sorted({column for columns in needed.values() for column in columns})
-    pairs = ",".join(f"{column}={likely[column]}" for column in renamed)
-    how = f" with --columns {pairs} (Python: columns=)" if pairs else ""
-    return f"; metrics that fit{how}: {', '.join(needed)}"
 
 
 def plan_steps(config: RunConfig, metrics: Sequence[Metric], columns: Sequence[str]) -> Plan:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +13,11 @@ from typing import Any, BinaryIO, NoReturn
 import polars as pl
 
 from claimscore import __version__
-from claimscore.atomic import os_errors
 from claimscore.config import LLM_VERIFIER, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import Metric
 from claimscore.metrics.catalogue import Catalogue
-from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimate import Estimate, estimate_left
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.llm.providers.base import is_local
@@ -35,21 +32,24 @@ from claimscore.pipeline.plan import (
     named_models,
     open_plan,
     plan_steps,
-    read_records,
     refuse_unused,
-    required_columns,
-    selection_of,
     with_chunk_size,
 )
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.ray import check_ray, ray_models
+from claimscore.pipeline.reading import (
+    again,
+    check_columns,
+    copy_records,
+    find_records,
+    refuse_other_records,
+)
 from claimscore.pipeline.repair import repair
 from claimscore.pipeline.scoring import count_claim_checks, failed, score_run, truncations
 from claimscore.pipeline.settings import (
     CALLED,
+    add_settings,
     as_made,
-    check_model_facts,
-    fixed_settings,
     input_name,
     result_settings,
     signature_facts,
@@ -58,17 +58,8 @@ from claimscore.pipeline.settings import (
     with_dtype,
 )
 from claimscore.pipeline.stages import missing_roles, run_stages
-from claimscore.pipeline.supervision import signals_held
-from claimscore.records.columns import ALTERNATIVES
-from claimscore.records.dataset import (
-    Dataset,
-    MissingColumnsError,
-    Prepared,
-    Required,
-    keep,
-    recall,
-)
-from claimscore.records.files import SPOOLED
+from claimscore.pipeline.supervision import run_blocking, signals_held
+from claimscore.records.dataset import MissingColumnsError
 from claimscore.records.text_checks import check_texts
 from claimscore.runs import DamagedPart, RunDirectory, damage_as_error
 from claimscore.types import JSON
@@ -138,13 +129,11 @@ def _go_on(
 ) -> RunResult:
     """Do what is missing in the folder. `DamagedPart` where one of its files turns out to be."""
     config, metrics = _with_earlier_metrics(config, known, directory)
-    required = required_columns(metrics)
     reporter.phase("reading", directory)
     done = directory.settings.get("additive", {})
     try:
-        dataset = find_records(config, required, directory, stdin)
+        dataset = find_records(config, metrics, directory, stdin)
     except MissingColumnsError as exc:
-        _refuse_another_input(directory, input_name(config.input))
         plan = plan_steps(config, metrics, exc.names)
         open_plan(plan, checks=[functools.partial(_refuse, exc), *named_models(plan, done)])
         raise
@@ -154,11 +143,11 @@ def _go_on(
     refuse_unused(plan)
     records: JSON = {"digest": dataset.digest, "count": dataset.n_records}
     records |= {"strip_html": True} if config.strip_html else {}
-    _refuse_other_records(directory, records)
+    refuse_other_records(directory, records)
     directory.forget_settings(unused_settings(directory))
     work = _Work.begin(plan, directory, records, reporter)
     directory.write_plan(stored_plan(plan, input_name(config.input)))
-    copy_records(dataset, config, required, directory)
+    copy_records(dataset, metrics, config.chunk_records, directory)
     todo = work.todo()
     if todo and not all(is_local(provider.family) for provider in plan.providers.values()):
         for check in work.text_checks:  # before they are paid for
@@ -197,7 +186,7 @@ def score(
             config = dataclasses.replace(config, input=str(stored["input"]))
         config, metrics = _with_earlier_metrics(config, known, directory)
         plan = plan_steps(config, metrics, directory.read("records", 0).columns)
-        _check_columns(directory, required_columns(metrics))
+        check_columns(directory, metrics)
         work = _Work.begin(open_plan(missing(plan, directory)), directory, records, reporter)
         with damage_as_error(directory.name):
             directory.write_plan(stored_plan(plan, config.input, stored))
@@ -214,9 +203,7 @@ def _with_earlier_metrics(
     `ConfigError` where one is in a file that is not named now, or has an option whose value is any
     text, such as a file of weights: a run directory names neither.
     """
-    earlier: Sequence[str] = ()
-    if (directory.path / "scores.parquet").exists():
-        earlier = directory.settings.get("additive", {}).get("metrics", ())
+    earlier = directory.settings.get("additive", {}).get("metrics", ())
     for name in earlier:
         if not known.has(name):
             raise ConfigError(
@@ -236,50 +223,6 @@ def _with_earlier_metrics(
 
 def _refuse(reason: ConfigError) -> NoReturn:
     raise reason
-
-
-def _refuse_another_input(directory: RunDirectory, given: str) -> None:
-    """`ConfigError` where records of the folder came from an input of another name."""
-    earlier = directory.plan().get("input", given) if directory.manifest.all_steps() else given
-    if earlier != given:
-        raise ConfigError(
-            f"{directory.name} was made from {earlier}, not from {given}; name another --out"
-        )
-
-
-def _refuse_other_records(directory: RunDirectory, records: Mapping[str, Any]) -> None:
-    stored = directory.settings.get("records", records)
-    if directory.manifest.all_steps() and stored.get("strip_html") != records.get("strip_html"):
-        how = "with" if "strip_html" in stored else "without"
-        raise ConfigError(
-            f"{directory.name} was made {how} --strip-html; run it so, or name another --out"
-        )
-    if directory.manifest.all_steps() and stored.get("digest") != records["digest"]:
-        raise ConfigError(
-            f"{directory.name} was made from other records ({stored.get('count')} then, "
-            f"{records['count']} now, or with other content); name another --out"
-        )
-
-
-def _check_columns(directory: RunDirectory, required: Mapping[str, tuple[str, ...]]) -> None:
-    """`ConfigError` where a column that a metric needs is missing or null in some record."""
-    records = directory.scan("records")
-    present = records.collect_schema().names()
-    for metric, columns in required.items():
-        for column in columns:
-            served = [name for name in ALTERNATIVES.get(column, (column,)) if name in present]
-            if not served:
-                raise ConfigError(
-                    f"{metric} needs the column {column}; the records of {directory.name} "
-                    f"have: {', '.join(present)}"
-                )
-            nothing = pl.all_horizontal(pl.col(name).is_null() for name in served)
-            missing = records.filter(nothing).select("id").head(1).collect()
-            if missing.height:
-                raise ConfigError(
-                    f"{metric} needs the column {column}; it is missing in record "
-                    f"{missing['id'][0]!r} of {directory.name}"
-                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -352,7 +295,7 @@ class _Work:
             ray_models if self.config.engine == "ray" and roles else local_models
         )
         with open_models(self.config, directory, roles, self.reporter) as models:
-            check_model_facts(directory, models.facts)
+            add_settings(directory, models.facts)
             directory.event("started", records=self.n_records, chunks_todo=len(todo))
             missing = {item.chunk for item in todo}
             directory.seal(*(n for n in range(directory.n_chunks) if n not in missing))
@@ -364,13 +307,8 @@ class _Work:
             raise part
         with damage_as_error(directory.name):
             facts = signature_facts(directory.settings)
-        try:
-            scores = score_run(directory, self.plan.metrics, facts, self.config.seed)
-        except DamagedPart:
-            raise
-        except ConfigError:
-            self._forget_unscored_metrics()
-            raise
+        scores = score_run(directory, self.plan.metrics, facts, self.config.seed)
+        add_settings(directory, {"metrics": list(scores)})
         summary = self._summary(scores)
         directory.write_summary(summary)
         directory.event("finished", **spent(progress))
@@ -385,19 +323,6 @@ class _Work:
         if self.config.engine == "local" and not is_stored:
             roles = {planned.step: planned.model_pass.role for planned in self.plan.passes}
             remember_paces(progress.passes, roles, self.config.encoders)
-
-    def _forget_unscored_metrics(self) -> None:
-        """A metric that cannot score is none of the run's: else every later call would meet it."""
-        directory = self.directory
-        scored: tuple[str, ...] = ()
-        with contextlib.suppress(ConfigError), damage_as_error(directory.name):
-            scored = tuple(directory.summary().get("metrics", ()))
-        directory.forget_settings(["additive.metrics"])
-        if not scored:
-            return
-        directory.check_settings(
-            {**fixed_settings(directory.settings), "additive": {"metrics": list(scored)}}, CALLED
-        )
 
     def _run_stages(self, todo: list[ChunkTodo], models: ModelPool) -> None:
         progress = self.reporter.progress
@@ -467,58 +392,3 @@ def spent(progress: Progress) -> JSON:
             "stored": progress.store.found if progress.store else None,
         },
     }
-
-
-#: Chunks of records that are written into one file, if their texts are not longer than that.
-CHUNKS_A_FILE, BYTES_A_FILE = 64, 64_000_000
-
-
-def find_records(
-    config: RunConfig, required: Required, directory: RunDirectory, stdin: BinaryIO | None
-) -> Dataset | Prepared:
-    """The records of the input, validated: now, or by an earlier call that copied all of them.
-
-    Raises as `prepare` does.
-    """
-    known = recall(config.input, required, directory.state, selection_of(config))
-    stored = directory.settings.get("records", {}).get("digest")
-    is_same = known is not None and known.digest == stored
-    if known is not None and is_same and directory.steps_done("records") == directory.n_chunks:
-        return known
-    return read_records(config, required, directory.state, stdin)
-
-
-def again(directory: RunDirectory) -> BinaryIO | None:
-    """The stored standard input; None where it was not read."""
-    path = directory.state / SPOOLED
-    with os_errors(path):
-        return path.open("rb") if path.is_file() else None
-
-
-def copy_records(
-    dataset: Dataset | Prepared, config: RunConfig, required: Required, directory: RunDirectory
-) -> None:
-    """Write the chunks of records that the folder lacks; a complete one is left as it is."""
-    if isinstance(dataset, Prepared):
-        return
-    first = 0
-    for frames in _files(dataset.chunks(config.chunk_records)):
-        missing = [not directory.manifest.has(first + n, "records") for n in range(len(frames))]
-        if any(missing):
-            directory.write_chunks(first, "records", "records", frames)
-        first += len(frames)
-    keep(dataset, required, directory.state)
-
-
-def _files(chunks: Iterable[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
-    """The chunks that are written into one file: not one each, but no more than memory bears."""
-    frames: list[pl.DataFrame] = []
-    n_bytes = 0
-    for chunk, frame in enumerate(chunks, start=1):
-        frames.append(frame)
-        n_bytes += int(frame.estimated_size())
-        if chunk % CHUNKS_A_FILE == 0 or n_bytes > BYTES_A_FILE:
-            yield frames
-            frames, n_bytes = [], 0
-    if frames:
-        yield frames

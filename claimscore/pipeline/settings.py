@@ -59,7 +59,6 @@ def result_settings(plan: Plan, records: Mapping[str, object]) -> JSON:
     """
     config = plan.config
     additive: JSON = {
-        "metrics": [metric.name for metric in plan.metrics],
         "tasks": [planned.task.name for planned in plan.tasks],
     }
     if plan.tasks:
@@ -183,15 +182,12 @@ def model_settings(models: Models) -> JSON:
     return settings
 
 
-def fixed_settings(settings: Mapping[str, object]) -> dict[str, object]:
-    """The stored settings without those that may grow."""
-    return {key: value for key, value in settings.items() if key != "additive"}
+def add_settings(directory: RunDirectory, additive: JSON) -> None:
+    """Store facts that are known later: of loaded models, and which metrics have scores.
 
-
-def check_model_facts(directory: RunDirectory, facts: JSON) -> None:
-    """Store the facts of loaded models; `ConfigError` where the folder was made with others."""
-    settings = {**fixed_settings(directory.settings), "additive": facts}
-    directory.check_settings(settings, CALLED)
+    `ConfigError` where the folder was made with others.
+    """
+    directory.check_settings({**directory.settings, "additive": additive}, CALLED)
 
 
 def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:

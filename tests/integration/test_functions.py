@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import claimscore
-from claimscore.pipeline.blocking import run_blocking
+from claimscore.pipeline.supervision import run_blocking
 
 ROWS = [
     {"summary": "The pool is warm and the bar is shut.", "source": "The pool is warm. We slept."},

@@ -23,7 +23,6 @@ from anyio import lowlevel
 from claimscore.cache.store import Cache
 from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, ParseError
-from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimate.dry_engine import DryEngine, open_cache_if_there
 from claimscore.pipeline.estimate.figures import (
     Estimate,
@@ -54,11 +53,11 @@ from claimscore.pipeline.plan import (
     load_metrics,
     open_plan,
     plan_steps,
-    read_records,
     refuse_unused,
-    required_columns,
     with_chunk_size,
 )
+from claimscore.pipeline.reading import read_records
+from claimscore.pipeline.supervision import run_blocking
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
@@ -90,12 +89,11 @@ def estimate_run(
     if not (config.metrics or config.tasks):
         raise ConfigError("nothing to do: name --metrics or --tasks")
     metrics = load_metrics(config.metrics, config.metric_files)
-    required = required_columns(metrics)
     with (
         tempfile.TemporaryDirectory(prefix="claimscore-") as spool,
         contextlib.ExitStack() as stack,
     ):
-        dataset = read_records(config, required, Path(spool), stdin)
+        dataset = read_records(config, metrics, Path(spool), stdin)
         known = RunDirectory.reader(out).settings if out and RunDirectory.is_at(out) else {}
         config = with_chunk_size(config, dataset.n_records, known)
         plan = open_plan(plan_steps(config, metrics, list(dataset.columns)))

@@ -17,7 +17,6 @@ import polars as pl
 from anyio import lowlevel
 
 from claimscore import __version__
-from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.estimate import Estimate, estimate_requests
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, Ledger, read_ledger
 from claimscore.pipeline.llm.engine import Engine
@@ -31,7 +30,7 @@ from claimscore.pipeline.map.settings import MapConfig, map_settings
 from claimscore.pipeline.map.table_prompt import RowOutcome, RowRequests, TablePrompt, check_tasks
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.repair import repair
-from claimscore.pipeline.supervision import signals_held, supervised
+from claimscore.pipeline.supervision import run_blocking, signals_held, supervised
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON, Completion
 

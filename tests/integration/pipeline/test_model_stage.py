@@ -23,7 +23,6 @@ from claimscore.cache.store import DiskCache
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline import model_stage
-from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.model_stage import LocalModels, WorkerLostError
@@ -31,6 +30,7 @@ from claimscore.pipeline.plan import ChunkTodo, find_todo
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
 from claimscore.pipeline.stages import Stages
+from claimscore.pipeline.supervision import run_blocking
 from claimscore.runs import RunDirectory
 from claimscore.types import Completion
 from tests.fake_server import Body, FakeServer, plain_answer

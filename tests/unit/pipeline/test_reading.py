@@ -86,14 +86,3 @@ def test_a_run_that_can_ask_nothing_is_refused_before_models_are_loaded(
         run(asking)
     with pytest.raises(ConfigError, match=says):
         score(dataclasses.replace(asking, out=f"{config.out}-ds"))
-
-
-def test_another_input_for_the_same_folder_is_named_first(
-    config: RunConfig, tmp_path: Path
-) -> None:
-    """Although its columns are not those of the metrics, too."""
-    run(config)
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"summary": "It is."}\n')
-    with pytest.raises(ConfigError, match=r"was made from \S*pairs.jsonl, not from \S*other.jsonl"):
-        run(dataclasses.replace(config, input=str(other)))

@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 
 from claimscore.config import RunConfig
-from claimscore.pipeline.blocking import run_blocking
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.model_stage import LocalModels
 from claimscore.pipeline.plan import find_todo
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.stages import Stages
+from claimscore.pipeline.supervision import run_blocking
 from claimscore.runs import RunDirectory
 from claimscore.tables import CLAIMS, FAILURES, NLI
 from claimscore.types import Completion, Request

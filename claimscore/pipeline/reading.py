@@ -1,0 +1,162 @@
+"""The records of a run: read and checked once, copied into its folder, and compared later on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import polars as pl
+
+from claimscore.atomic import os_errors
+from claimscore.config import RunConfig
+from claimscore.errors import ConfigError
+from claimscore.metrics import catalogue
+from claimscore.metrics.base import Metric
+from claimscore.records.columns import ALTERNATIVES, likely_columns
+from claimscore.records.dataset import (
+    Dataset,
+    MissingColumnsError,
+    Prepared,
+    Required,
+    Selection,
+    keep,
+    prepare,
+    recall,
+)
+from claimscore.records.files import SPOOLED
+from claimscore.runs import RunDirectory
+
+#: Chunks of records that are written into one file, if their texts are not longer than that.
+CHUNKS_A_FILE, BYTES_A_FILE = 64, 64_000_000
+
+
+def _required(metrics: Sequence[Metric]) -> Required:
+    return {metric.name: metric.requires.columns for metric in metrics}
+
+
+def _selection(config: RunConfig) -> Selection:
+    return Selection(config.columns, config.limit, config.strip_html)
+
+
+def read_records(
+    config: RunConfig, metrics: Sequence[Metric], spool: Path, stdin: BinaryIO | None
+) -> Dataset:
+    """Validate the input of a run; where it lacks columns, the error says which metrics fit."""
+    selection, required = _selection(config), _required(metrics)
+    try:
+        return prepare(
+            config.input, spool=spool, required=required, stdin=stdin, selection=selection
+        )
+    except MissingColumnsError as exc:
+        if exc.is_slip:
+            raise
+        fitting = _fitting(config, exc.names)
+        raise MissingColumnsError(f"{exc}{fitting}", exc.names, is_slip=False) from None
+
+
+def find_records(
+    config: RunConfig, metrics: Sequence[Metric], directory: RunDirectory, stdin: BinaryIO | None
+) -> Dataset | Prepared:
+    """The records of the input, validated: now, or by an earlier call that copied all of them.
+
+    Raises as `prepare` does.
+    """
+    known = recall(config.input, _required(metrics), directory.state, _selection(config))
+    stored = directory.settings.get("records", {}).get("digest")
+    is_same = known is not None and known.digest == stored
+    if known is not None and is_same and directory.steps_done("records") == directory.n_chunks:
+        return known
+    return read_records(config, metrics, directory.state, stdin)
+
+
+def _fitting(config: RunConfig, names: Sequence[str]) -> str:
+    """The metrics that these columns are enough for, also under their likely other names."""
+    likely = likely_columns(names)
+    known = catalogue(config.metric_files)
+    needed: dict[str, set[str]] = {}
+    for name in known.names():
+        taken: set[str] = set()
+        for column in known.load(name).requires.columns:
+            accepted = ALTERNATIVES.get(column, (column,))
+            taken.update([c for c in accepted if c in names or c in likely][:1] or ["?"])
+        if "?" not in taken:
+            needed[name] = taken - set(names)
+    if not needed:
+        return "; no metric fits these columns (claimscore metrics list)"
+    renamed = sorted({column for columns in needed.values() for column in columns})
+    pairs = ",".join(f"{column}={likely[column]}" for column in renamed)
+    how = f" with --columns {pairs} (Python: columns=)" if pairs else ""
+    return f"; metrics that fit{how}: {', '.join(needed)}"
+
+
+def again(directory: RunDirectory) -> BinaryIO | None:
+    """The stored standard input; None where it was not read."""
+    path = directory.state / SPOOLED
+    with os_errors(path):
+        return path.open("rb") if path.is_file() else None
+
+
+def copy_records(
+    dataset: Dataset | Prepared, metrics: Sequence[Metric], size: int, directory: RunDirectory
+) -> None:
+    """Write the chunks of `size` records that the folder lacks; a complete one is left as it is."""
+    if isinstance(dataset, Prepared):
+        return
+    first = 0
+    for frames in _files(dataset.chunks(size)):
+        missing = [not directory.manifest.has(first + n, "records") for n in range(len(frames))]
+        if any(missing):
+            directory.write_chunks(first, "records", "records", frames)
+        first += len(frames)
+    keep(dataset, _required(metrics), directory.state)
+
+
+def _files(chunks: Iterable[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
+    """The chunks that are written into one file: not one each, but no more than memory bears."""
+    frames: list[pl.DataFrame] = []
+    n_bytes = 0
+    for chunk, frame in enumerate(chunks, start=1):
+        frames.append(frame)
+        n_bytes += int(frame.estimated_size())
+        if chunk % CHUNKS_A_FILE == 0 or n_bytes > BYTES_A_FILE:
+            yield frames
+            frames, n_bytes = [], 0
+    if frames:
+        yield frames
+
+
+def refuse_other_records(directory: RunDirectory, records: Mapping[str, Any]) -> None:
+    """`ConfigError` where the folder has records already, and others than these settings say."""
+    stored = directory.settings.get("records", records)
+    if directory.manifest.all_steps() and stored.get("strip_html") != records.get("strip_html"):
+        how = "with" if "strip_html" in stored else "without"
+        raise ConfigError(
+            f"{directory.name} was made {how} --strip-html; run it so, or name another --out"
+        )
+    if directory.manifest.all_steps() and stored.get("digest") != records["digest"]:
+        raise ConfigError(
+            f"{directory.name} was made from other records ({stored.get('count')} then, "
+            f"{records['count']} now, or with other content); name another --out"
+        )
+
+
+def check_columns(directory: RunDirectory, metrics: Sequence[Metric]) -> None:
+    """`ConfigError` where a column that a metric needs is missing or null in some record."""
+    records = directory.scan("records")
+    present = records.collect_schema().names()
+    for metric, columns in _required(metrics).items():
+        for column in columns:
+            served = [name for name in ALTERNATIVES.get(column, (column,)) if name in present]
+            if not served:
+                raise ConfigError(
+                    f"{metric} needs the column {column}; the records of {directory.name} "
+                    f"have: {', '.join(present)}"
+                )
+            nothing = pl.all_horizontal(pl.col(name).is_null() for name in served)
+            missing = records.filter(nothing).select("id").head(1).collect()
+            if missing.height:
+                raise ConfigError(
+                    f"{metric} needs the column {column}; it is missing in record "
+                    f"{missing['id'][0]!r} of {directory.name}"
+                )
