@@ -11,7 +11,8 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -26,11 +27,11 @@ from claimscore.pipeline.encoders import Models, Worker, load_model, load_worker
 from claimscore.pipeline.encoders.devices import device_wait_s
 from claimscore.pipeline.encoders.protocols import OnBatch
 from claimscore.pipeline.encoders.results import open_store
-from claimscore.pipeline.passes import PassInput
+from claimscore.pipeline.passes import TABLES_READ, PassInput
 from claimscore.pipeline.plan import ChunkTodo, PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.settings import add_settings, model_settings
-from claimscore.runs import ChunkFiles, RunDirectory
+from claimscore.runs import RunDirectory
 from claimscore.types import JSON
 
 #: Chunks that may wait for each worker. Enough that a device never waits for a chunk that is about
@@ -55,32 +56,42 @@ class WorkCounts(Protocol):
         """A model pass that ended."""
 
 
+#: Takes a step and the tables that it made of a chunk.
+Write = Callable[[str, Mapping[str, pl.DataFrame]], None]
+
+
+def read_tables(directory: RunDirectory, chunk: int) -> dict[str, pl.DataFrame]:
+    """The rows of a chunk that its passes read, by table."""
+    return {table: directory.read(table, chunk) for table in TABLES_READ}
+
+
 def do_passes(
-    passes: Sequence[PlannedPass],
-    files: ChunkFiles,
+    item: ChunkTodo,
+    tables: Mapping[str, pl.DataFrame],
+    write: Write,
     models: Models,
     counts: WorkCounts,
     is_over: IsOver,
 ) -> None:
-    """Do the model passes of a chunk, in a thread, and write their tables.
+    """Do the model passes of a chunk with these `tables`, in a thread; `write` what each made.
 
-    Each pass counts when it ends. Raises `ChunkUndoneError` after the batch in which the run ended.
+    Raises `ChunkUndoneError` after the batch in which the run ended.
     """
-    records = files.read("records")
+    passes, records = item.passes, tables["records"]
     for n_done, planned in enumerate(passes):
         began, waited = time.monotonic(), device_wait_s()
-        batches = _Batches(files.chunk, n_done / len(passes), 1 / len(passes), counts, is_over)
+        batches = _Batches(item.chunk, n_done / len(passes), 1 / len(passes), counts, is_over)
         result = planned.model_pass.compute(
             PassInput(
                 model=models[planned.model_pass.role],
                 need=planned.need,
                 records=records,
-                read=files.read,
-                broken=_broken(planned, files),
+                read=tables.__getitem__,
+                broken=_broken(planned, tables["failures"]),
                 listen=batches.listen,
             )
         )
-        files.write(planned.step, {**result.rows, "failures": result.failures})
+        write(planned.step, {**result.rows, "failures": result.failures})
         seconds = time.monotonic() - began - (device_wait_s() - waited)
         counts.add_pass(planned.step, records.height, batches.n_items, seconds)
 
@@ -110,13 +121,13 @@ class _Batches:
             raise ChunkUndoneError
 
 
-def _broken(planned: PlannedPass, files: ChunkFiles) -> frozenset[str]:
+def _broken(planned: PlannedPass, failures: pl.DataFrame) -> frozenset[str]:
     """The records of which a task that the pass needs failed on one of its sides."""
     after = planned.model_pass.after
     if not after:
         return frozenset()
     of_sides = pl.col("stage").is_in(after) & pl.col("side").is_in(planned.need.sides)
-    return frozenset(files.read("failures").filter(of_sides)["id"])
+    return frozenset(failures.filter(of_sides)["id"])
 
 
 class ChunkUndoneError(Exception):
@@ -179,8 +190,9 @@ class LocalModelWorker:
         await anyio.to_thread.run_sync(self._do, item, is_over, limiter=self._limiter)
 
     def _do(self, item: ChunkTodo, is_over: IsOver) -> None:
-        files = self._directory.chunk(item.chunk)
-        do_passes(item.passes, files, self._models, self._progress, is_over)
+        tables = read_tables(self._directory, item.chunk)
+        write = partial(self._directory.write_parts, item.chunk)
+        do_passes(item, tables, write, self._models, self._progress, is_over)
 
 
 class LocalModels:

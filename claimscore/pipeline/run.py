@@ -36,7 +36,7 @@ from claimscore.pipeline.plan import (
     with_chunk_size,
 )
 from claimscore.pipeline.progress import Progress, ProgressReporter
-from claimscore.pipeline.ray import check_ray, ray_models
+from claimscore.pipeline.ray import check_ray
 from claimscore.pipeline.reading import (
     again,
     check_columns,
@@ -291,9 +291,9 @@ class _Work:
         progress.llm_chunks_todo = progress.llm_chunks_done + sum(bool(i.tasks) for i in todo)
         progress.model_chunks_todo = progress.model_chunks_done + sum(bool(i.passes) for i in todo)
         roles = missing_roles(self.plan, todo)
-        open_models: Callable[..., AbstractContextManager[ModelPool]] = (
-            ray_models if self.config.engine == "ray" and roles else local_models
-        )
+        open_models: Callable[..., AbstractContextManager[ModelPool]] = local_models
+        if self.config.engine == "ray" and roles:
+            from claimscore.pipeline.ray.model_workers import ray_models as open_models
         with open_models(self.config, directory, roles, self.reporter) as models:
             add_settings(directory, models.facts)
             directory.event("started", records=self.n_records, chunks_todo=len(todo))

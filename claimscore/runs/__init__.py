@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from claimscore.runs.damage import damage_as_error, polars_errors, retry_if_compacted
 from claimscore.runs.directory import RunDirectory
-from claimscore.runs.parts import ChunkFiles, DamagedPart, PartSet, RowRange, WorkerChunk
+from claimscore.runs.parts import ChunkFiles, DamagedPart
 from claimscore.runs.settings_file import models_asked
 
 __all__ = [
     "ChunkFiles",
     "DamagedPart",
-    "PartSet",
-    "RowRange",
     "RunDirectory",
-    "WorkerChunk",
     "damage_as_error",
     "models_asked",
     "polars_errors",

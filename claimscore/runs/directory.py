@@ -39,7 +39,6 @@ from claimscore.runs.parts import (
     ChunkFiles,
     DamagedPart,
     PartFiles,
-    PartSet,
     checked,
     empty,
     spans,
@@ -271,20 +270,6 @@ class RunDirectory:
         frames = checked(frames)
         self.forget(chunk, step)
         self._files.remove(self.manifest.add(self._files.write(chunk, step, frames)))
-
-    def finish_written(self, parts: PartSet) -> None:
-        """Make a step count whose parts another process has written (`WorkerChunk.written`).
-
-        Nothing where it counts already, also in a compacted part.
-        """
-        self._for_writing()
-        chunk = parts.first
-        known = self.manifest.finished(chunk).get(parts.step)
-        if known is not None:
-            ours = all(rows.part.generation == 0 for rows in known)
-            if not ours or known == parts.ranges(chunk):
-                return
-        self._files.remove(self.manifest.add(parts))
 
     def write_chunks(
         self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]

@@ -5,7 +5,7 @@
     <table>/part-000000-000063.1-<step>.parquet  chunks 0 to 63 together (generation 1)
 
 A part is written whole or not at all, and never changed but by doing its step again. It counts
-once the manifest names it, so a process without the lock may write parts too.
+once the manifest names it.
 """
 
 from __future__ import annotations
@@ -391,34 +391,6 @@ class ChunkFiles:
         write: Callable[[str, Mapping[str, pl.DataFrame]], None],
     ) -> None:
         self.chunk, self.read, self.write = chunk, read, write
-
-
-class WorkerChunk(ChunkFiles):
-    """The `ChunkFiles` of a process that does not hold the lock of the run directory.
-
-    `finished` are the finished steps of the chunk, each with its rows, as
-    `RunDirectory.finished` gives them. The rows written here can be read here. Every other process
-    sees them once the process with the lock has called `RunDirectory.finish_written` with
-    `written`; until then they do not count.
-    """
-
-    def __init__(
-        self, where: Path | str, chunk: int, finished: Mapping[str, Sequence[RowRange]]
-    ) -> None:
-        super().__init__(chunk, self._read, self._write)
-        self._files = PartFiles(Path(where))
-        self._finished = dict(finished)
-        self.written: dict[str, PartSet] = {}
-
-    def _read(self, table: str) -> pl.DataFrame:
-        steps = dict(self._finished)
-        rows = [each for step in sorted(steps) for each in steps[step] if each.part.table == table]
-        return self._files.read(table, rows)
-
-    def _write(self, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        parts = self._files.write(self.chunk, step, frames)
-        self._finished[step] = parts.ranges(self.chunk)
-        self.written[step] = parts
 
 
 def _is_of_one_chunk(part: PartLocation) -> bool:

@@ -5,7 +5,12 @@ Importing this is cheap: a pass imports its model's library when a model is load
 
 from __future__ import annotations
 
-from claimscore.pipeline.passes.model_pass import ModelPass, PassInput, PassResult
+from claimscore.pipeline.passes.model_pass import (
+    TABLES_READ,
+    ModelPass,
+    PassInput,
+    PassResult,
+)
 from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS, CLAIM_ENTAILMENT_PASS, NLI_PASS
 from claimscore.pipeline.passes.similarities import (
     FACT_SIMILARITIES_PASS,
@@ -52,4 +57,4 @@ PASSES: dict[str, ModelPass] = {
     )
 }
 
-__all__ = ["PASSES", "ModelPass", "PassInput", "PassResult"]
+__all__ = ["PASSES", "TABLES_READ", "ModelPass", "PassInput", "PassResult"]

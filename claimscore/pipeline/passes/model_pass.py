@@ -17,6 +17,9 @@ from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedI
 from claimscore.pipeline.tasks.base import side_texts
 from claimscore.tables import FAILURES, SIDE_COLUMNS, Table
 
+#: The tables of a chunk that passes read.
+TABLES_READ = ("records", "claims", "facts", "failures")
+
 #: Told how many items a model is about to judge; gives what to call after each batch.
 Listen = Callable[[int], OnBatch]
 
@@ -25,7 +28,7 @@ Listen = Callable[[int], OnBatch]
 class PassInput:
     """The input of a pass: one chunk.
 
-    `read` gives a table of the chunk; `broken` are the records of which a task failed that
+    `read` gives one of `TABLES_READ`; `broken` are the records of which a task failed that
     the pass needs: their scores are null whatever a model says, so they are left out.
     """
 

@@ -1,29 +1,30 @@
 """`--engine ray`: the models of a run in processes of a Ray cluster.
 
 The driver is the command: it asks the language model with its one engine, keeps cache, limits and
-money, and alone writes the manifest. Workers get chunks whose tasks are done, run the model passes
-and write the parts. Ray is imported only by `cluster` and `model_workers`, once it is needed.
+money, and alone reads and writes the run directory. Workers get the rows of chunks whose tasks are
+done, run the model passes and give back their rows. Ray is imported only by `cluster` and
+`model_workers`, once it is needed; here is what can be said without it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import socket
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from claimscore import __version__
 from claimscore.atomic import reason
 from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:
     from claimscore.config import RunConfig
-    from claimscore.pipeline.model_stage import ModelPool
-    from claimscore.pipeline.progress import Progress, ProgressReporter
-    from claimscore.runs import RunDirectory
 
 #: How long a cluster's head may take to accept a connection.
 REACHED_S = 5.0
+
+#: What a node has, as Ray calls it: "CPU", "GPU" and others.
+Resources = Mapping[str, float]
 
 
 def check_ray(config: RunConfig) -> None:
@@ -63,25 +64,52 @@ def _reach(address: str) -> None:
         ) from exc
 
 
-@contextlib.contextmanager
-def ray_models(
-    config: RunConfig,
-    directory: RunDirectory,
-    roles: Sequence[str],
-    reporter: ProgressReporter[Progress],
-) -> Iterator[ModelPool]:
-    """The models of these roles on the cluster that the settings name, or on a Ray of its own.
+class Layout(NamedTuple):
+    """How many workers there are; the CPUs and GPUs that Ray sets aside for each; with how many
+    threads and on which device ("cpu", "cuda") each computes."""
 
-    `ConfigError` where a node or a model is not as it must be. The workers are gone afterwards.
+    workers: int
+    cpus: int
+    gpus: int
+    threads: int
+    device: str
+
+
+def plan_layout(nodes: Sequence[Resources], device: str, threads: int) -> Layout:
+    """As many workers as the nodes have room for.
+
+    A worker has a GPU; where there are none, or `device` is the CPU, as many CPUs as a run in one
+    process has `threads`, so that it computes the same. `ConfigError` where GPUs are asked for
+    and there are none, or where no node has a CPU.
     """
-    from claimscore.pipeline.ray.cluster import connected
-    from claimscore.pipeline.ray.model_workers import RayModels
+    cpus = [int(node.get("CPU", 0)) for node in nodes]
+    gpus = sum(int(node.get("GPU", 0)) for node in nodes)
+    if device == "cuda" and not gpus:
+        raise ConfigError(
+            "--device cuda: no node of the Ray cluster has a GPU, as far as Ray knows; start its "
+            "nodes with --num-gpus, or take --device auto"
+        )
+    if device != "cpu" and gpus:
+        return Layout(gpus, 0, 1, threads, "cuda")
+    if not sum(cpus):
+        raise ConfigError("no node of the Ray cluster has a CPU; start one with --num-cpus")
+    a_worker = min(threads, max(cpus))
+    return Layout(sum(n // a_worker for n in cpus), a_worker, 0, threads, "cpu")
 
-    reporter.phase("starting Ray", directory)
-    with connected(config.address):
-        models = RayModels(config, directory, roles, reporter)
-        try:
-            models.load()
-            yield models
-        finally:
-            models.close()
+
+def refuse_node(
+    node: str, version: str, no_keys: Sequence[str], *, driver: str = __version__
+) -> None:
+    """`ConfigError` where a node has not the driver's version ("" is none), or lacks keys, whose
+    variables are named."""
+    if version != driver:
+        has = f"claimscore {version}" if version else "no claimscore"
+        raise ConfigError(
+            f"node {node} of the Ray cluster has {has}, the driver {driver}; on every node: "
+            f"pip install 'claimscore[ray]=={driver}'"
+        )
+    if no_keys:
+        raise ConfigError(
+            f"node {node} of the Ray cluster has no {', '.join(no_keys)}: keys are not sent to "
+            "other machines; set it there before `ray start`"
+        )

@@ -12,7 +12,7 @@ from typing import Any
 from claimscore import __version__
 from claimscore.config import set_environment
 from claimscore.errors import ConfigError
-from claimscore.pipeline.ray.node_requirements import refuse_node
+from claimscore.pipeline.ray import refuse_node
 from claimscore.pipeline.supervision import signals_held
 
 # Ray reads these when it is imported.
@@ -84,25 +84,25 @@ def _no_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
-def check_nodes(where: str, mark: str, key_names: Sequence[str]) -> None:
-    """`ConfigError` where a node that may get work lacks claimscore, the run's folder, or a key.
+def check_nodes(key_names: Sequence[str]) -> None:
+    """`ConfigError` where a node that may get work lacks claimscore or a key.
 
-    `mark` is what `mark_run_folder` wrote there. A key stays where it is: none is sent to another
-    node. That each of `key_names` is set there is asked of a process that Ray starts, which has
-    what its node was started with. A node that dies meanwhile is not waited for.
+    A key stays where it is: none is sent to another node. That each of `key_names` is set there is
+    asked of a process that Ray starts, which has what its node was started with. A node that dies
+    meanwhile is not waited for.
     """
 
-    def look(ours: str) -> tuple[str, str | None]:
+    def look(ours: str) -> tuple[str, tuple[str, ...]]:
         # Sent as code: the node may have another claimscore, or none.
         try:
             from claimscore import __version__ as version
         except ImportError:
-            return "", None
+            return "", ()
         if version != ours:
-            return version, None
-        from claimscore.pipeline.ray.node_requirements import lacking
+            return version, ()
+        from claimscore.config import missing_environment
 
-        return version, lacking(where, mark, key_names)
+        return version, missing_environment(key_names)
 
     task = ray.remote(look)
     asked = [
@@ -118,14 +118,14 @@ def check_nodes(where: str, mark: str, key_names: Sequence[str]) -> None:
     for node, answer in asked:
         name = str(node["NodeManagerAddress"])
         try:
-            version, lack = ray.get(answer)
+            version, no_keys = ray.get(answer)
         except RayError as exc:
-            if node["NodeID"] in {each["NodeID"] for each in working_nodes()}:
+            if node["NodeID"] in {working["NodeID"] for working in working_nodes()}:
                 raise ConfigError(
                     f"node {name} of the Ray cluster cannot be asked what it has: {first_line(exc)}"
                 ) from exc
             continue
-        refuse_node(name, version, lack)
+        refuse_node(name, version, no_keys)
 
 
 def working_nodes() -> list[dict[str, Any]]:

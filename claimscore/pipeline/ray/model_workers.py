@@ -1,8 +1,9 @@
 """Workers of a Ray cluster that run the models: an actor with the models of one device each.
 
-The driver gives an actor a chunk, hears every `HEARTBEAT_S` how far it is, and takes the parts
-that it wrote into the manifest. A dead actor loses the chunk it had: the driver starts another
-one and gives the chunk to the next worker that is free.
+The driver gives an actor the rows of a chunk, hears every `HEARTBEAT_S` how far it is, and writes
+the rows that come back. An actor has as many chunks at a time as it computes at once, so few rows
+are on their way. A dead actor loses the chunk it had: the driver starts another one and gives the
+chunk to the next worker that is free.
 """
 
 from __future__ import annotations
@@ -10,35 +11,43 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
+import polars as pl
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from claimscore import __version__
-from claimscore.config import EncoderConfig, RunConfig, model_api_key, model_key_name
+from claimscore.config import (
+    EncoderConfig,
+    RunConfig,
+    missing_environment,
+    model_api_key,
+    model_key_name,
+)
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline.encoders import THREADS, Models, load_model, load_workers
 from claimscore.pipeline.encoders.devices import cpu_threads, n_gpus, set_cpu_threads
 from claimscore.pipeline.encoders.results import StoreStats, open_store
 from claimscore.pipeline.encoders.served import is_served
-from claimscore.pipeline.model_stage import ChunkUndoneError, IsOver, WorkerLostError, do_passes
+from claimscore.pipeline.model_stage import (
+    ChunkUndoneError,
+    IsOver,
+    ModelPool,
+    WorkerLostError,
+    do_passes,
+    read_tables,
+)
 from claimscore.pipeline.plan import ChunkTodo, PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
-from claimscore.pipeline.ray.cluster import check_nodes, first_line, working_nodes
-from claimscore.pipeline.ray.node_requirements import (
-    lacking,
-    mark_run_folder,
-    plan_layout,
-    refuse_node,
-)
+from claimscore.pipeline.ray import plan_layout, refuse_node
+from claimscore.pipeline.ray.cluster import check_nodes, connected, first_line, working_nodes
 from claimscore.pipeline.settings import model_settings
-from claimscore.runs import PartSet, RowRange, RunDirectory, WorkerChunk
+from claimscore.runs import RunDirectory
 from claimscore.types import JSON
 
 #: Seconds between two heartbeats: progress comes back, and a stop is told.
@@ -50,15 +59,13 @@ LOAD_TRIES = 5
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSettings:
-    """The settings of a worker beside the run directory `where`. No key: a node has its own.
+    """The settings of a worker. No key: a node has its own.
 
-    `version` is the driver's, `mark` was left in the run directory, `threads` is how many a CPU
-    computes with. Stored results of models lie beside the cache on the worker's node.
+    `version` is the driver's, `threads` is how many a CPU computes with. Stored results of models
+    lie beside the cache on the worker's node.
     """
 
-    where: str
     version: str
-    mark: str
     key_names: tuple[str, ...]
     roles: tuple[str, ...]
     encoders: EncoderConfig
@@ -80,10 +87,10 @@ class Snapshot(NamedTuple):
 
 
 class ChunkResult(NamedTuple):
-    """The written parts of a chunk, by step. Not `is_whole` where the run was stopped before the
-    last step."""
+    """The tables of a chunk by the step that made them. Not `is_whole` where the run was stopped
+    before the last step."""
 
-    written: dict[str, PartSet]
+    rows: dict[str, Mapping[str, pl.DataFrame]]
     is_whole: bool
     snapshot: Snapshot
 
@@ -98,13 +105,13 @@ class ModelActor:
         self._stopping = threading.Event()
         self._mutex = threading.Lock()
         self._new = Snapshot({}, [], 0, 0, [])
-        self._told = StoreStats()
+        self._reported = StoreStats()
 
     def load(self) -> JSON:
         """Check the node and load the models; `model_settings` of them."""
         settings, node = self._settings, _node()
-        lack = lacking(settings.where, settings.mark, settings.key_names)
-        refuse_node(node, __version__, lack, driver=settings.version)
+        no_keys = missing_environment(settings.key_names)
+        refuse_node(node, __version__, no_keys, driver=settings.version)
         self._models = load_on_one_device(settings, node)
         facts = model_settings(self._models)
         if settings.model_store:
@@ -114,16 +121,17 @@ class ModelActor:
         return facts
 
     def do(
-        self, chunk: int, passes: Sequence[PlannedPass], finished: dict[str, list[RowRange]]
+        self, chunk: int, passes: tuple[PlannedPass, ...], tables: Mapping[str, pl.DataFrame]
     ) -> ChunkResult:
-        """Run the passes of a chunk and write their tables."""
-        files = WorkerChunk(self._settings.where, chunk, finished)
+        """Run the passes of a chunk with these tables."""
+        rows: dict[str, Mapping[str, pl.DataFrame]] = {}
+        item, is_over = ChunkTodo(chunk, passes=passes), self._stopping.is_set
         is_whole = True
         try:
-            do_passes(passes, files, self._models, self, self._stopping.is_set)
+            do_passes(item, tables, rows.__setitem__, self._models, self, is_over)
         except ChunkUndoneError:
             is_whole = False
-        return ChunkResult(files.written, is_whole, self._snapshot())
+        return ChunkResult(rows, is_whole, self._snapshot())
 
     def heartbeat(self, stop: bool) -> Snapshot:
         """The news. `stop`: end the chunks at work after their next batch."""
@@ -144,17 +152,17 @@ class ModelActor:
 
     def _snapshot(self) -> Snapshot:
         with self._mutex:
-            store, told = dataclasses.replace(self._store), self._told
+            store, before = dataclasses.replace(self._store), self._reported
             new = self._new._replace(
                 chunks=dict(self._new.chunks),
                 passes=self._new.passes[:],
-                found=store.found - told.found,
-                computed=store.computed - told.computed,
+                found=store.found - before.found,
+                computed=store.computed - before.computed,
                 notices=self._new.notices[:],
             )
-            self._told = store
-            for each in (self._new.chunks, self._new.passes, self._new.notices):
-                each.clear()
+            self._reported = store
+            for sent in (self._new.chunks, self._new.passes, self._new.notices):
+                sent.clear()
         return new
 
 
@@ -234,8 +242,8 @@ class RayModelWorker:
         actor, pool = self._actor, self._pool
         pool.at_work.add(item.chunk)
         try:
-            finished = pool.directory.manifest.finished(item.chunk)
-            result: ChunkResult = await actor.do.remote(item.chunk, item.passes, finished)
+            tables = await anyio.to_thread.run_sync(read_tables, pool.directory, item.chunk)
+            result: ChunkResult = await actor.do.remote(item.chunk, item.passes, tables)
         except RayTaskError as exc:
             raise _cause_of(exc) from exc
         except RayError as exc:
@@ -246,13 +254,10 @@ class RayModelWorker:
         finally:
             pool.at_work.discard(item.chunk)
         pool.take(result.snapshot)
-        await anyio.to_thread.run_sync(self._finish, result)
+        for step, rows in result.rows.items():
+            await anyio.to_thread.run_sync(pool.directory.write_parts, item.chunk, step, rows)
         if not result.is_whole:
             raise ChunkUndoneError
-
-    def _finish(self, result: ChunkResult) -> None:
-        for parts in result.written.values():
-            self._pool.directory.finish_written(parts)
 
     async def heartbeats(self, is_over: IsOver) -> None:
         """Hear of progress and tell of a stop until cancelled."""
@@ -290,9 +295,7 @@ class RayModels:
         device = "cpu" if served and encoders.device == "auto" else encoders.device
         self.layout = plan_layout(nodes, device, cpu_threads())
         self.settings = WorkerSettings(
-            where=str(directory.path.resolve()),
             version=__version__,
-            mark=uuid.uuid4().hex,
             key_names=tuple(model_key_name(r) for r in roles if model_api_key(r) is not None),
             roles=tuple(roles),
             encoders=dataclasses.replace(encoders, device=self.layout.device),
@@ -300,8 +303,7 @@ class RayModels:
             model_store=config.model_store,
             cache_dir=config.cache_dir,
         )
-        mark_run_folder(directory.path, self.settings.mark)
-        check_nodes(self.settings.where, self.settings.mark, self.settings.key_names)
+        check_nodes(self.settings.key_names)
         self.workers: list[RayModelWorker] = []
 
     def load(self) -> None:
@@ -349,6 +351,27 @@ class RayModels:
         """End all workers."""
         for worker in self.workers:
             worker.close()
+
+
+@contextlib.contextmanager
+def ray_models(
+    config: RunConfig,
+    directory: RunDirectory,
+    roles: Sequence[str],
+    reporter: ProgressReporter[Progress],
+) -> Iterator[ModelPool]:
+    """The models of these roles on the cluster that the settings name, or on a Ray of its own.
+
+    `ConfigError` where a node or a model is not as it must be. The workers are gone afterwards.
+    """
+    reporter.phase("starting Ray", directory)
+    with connected(config.address):
+        models = RayModels(config, directory, roles, reporter)
+        try:
+            models.load()
+            yield models
+        finally:
+            models.close()
 
 
 def _node() -> str:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.runs import RunDirectory, WorkerChunk, compaction, retry_if_compacted, scores_file
+from claimscore.runs import RunDirectory, compaction, retry_if_compacted, scores_file
 from claimscore.runs.manifest_log import LOG_FILE
 from claimscore.runs.parts import PartFiles
 from claimscore.tables import CLAIMS, FAILURES
@@ -164,25 +164,6 @@ def test_a_damaged_part_is_named(run: RunDirectory) -> None:
         run.read("claims", 0)
 
 
-# Chunks in workers
-
-
-def test_the_parts_of_a_worker_count_when_the_writer_says_so(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run.write_parts(0, "facts-a", {"claims": claims("a"), "failures": failures()})
-    worker = WorkerChunk(run.name, 0, run.manifest.finished(0))
-    worker.write("decompose-a", {"claims": claims("x", "y"), "failures": failures()})
-    assert ids(run.read("claims", 0)) == ["a"]
-    monkeypatch.delattr(PartFiles, "write")  # no part is written again
-    for _ in range(2):
-        run.finish_written(worker.written["decompose-a"])
-        for view in views(run):
-            assert ids(view.read("claims", 0)) == ["x", "y", "a"]
-            assert view.manifest.counts() == {"claims": 3, "failures": 0}
-    monkeypatch.undo()
-
-
 # Compaction
 
 
@@ -199,10 +180,7 @@ def test_sealed_chunks_are_compacted(run: RunDirectory) -> None:
     ]
     for view in views(run):
         for chunk in (0, 4, 5, 15, 19, 21):
-            worker = WorkerChunk(run.name, chunk, view.manifest.finished(chunk))
             assert view.read("claims", chunk).equals(expected(chunk))
-            assert worker.read("claims").equals(expected(chunk))
-            assert worker.read("failures").equals(view.read("failures", chunk))
         assert view.read("claims", *range(3, 19)).equals(expected(*range(3, 19)))
         for side in SIDES:
             in_order = pl.concat([of_side(chunk, side) for chunk in range(22)])

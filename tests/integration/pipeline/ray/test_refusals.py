@@ -57,7 +57,8 @@ def test_scoring_goes_to_the_cluster_that_is_named(
         given.append((config.address, roles))
         raise StoppedEarly("at the cluster")
 
-    monkeypatch.setattr(pipeline_run, "ray_models", cluster)
+    pytest.importorskip("ray", reason="needs the extra `ray`")
+    monkeypatch.setattr("claimscore.pipeline.ray.model_workers.ray_models", cluster)
     monkeypatch.setattr(pipeline_run, "check_ray", lambda config: None)
     records = tmp_path / "records.jsonl"
     records.write_text('{"summary_a": "Rooms are clean.", "summary_b": "Rooms are loud."}\n')

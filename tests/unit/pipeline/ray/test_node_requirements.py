@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from claimscore import __version__
 from claimscore.errors import ConfigError
-from claimscore.pipeline.ray.node_requirements import (
-    Resources,
-    lacking,
-    mark_run_folder,
-    plan_layout,
-    refuse_node,
-)
+from claimscore.pipeline.ray import Resources, plan_layout, refuse_node
 
 
 @pytest.mark.parametrize(
@@ -48,34 +40,17 @@ def test_a_cluster_without_the_device_is_refused() -> None:
             plan_layout(nodes, "cpu", 2)
 
 
-def test_a_node_sees_the_folder_of_the_run(tmp_path: Path) -> None:
-    """A folder of the same name on another machine would swallow what a worker writes."""
-    folder, where = tmp_path / "run", str(tmp_path / "run")
-    (folder / ".state").mkdir(parents=True)
-    mark_run_folder(folder, "this call")
-    assert lacking(where, "this call", ()) is None
-    for mark in ("another call", ""):
-        mark_run_folder(folder, mark)
-        with pytest.raises(ConfigError, match=r"node 1\.2\.3\.4 .* does not see .*--out"):
-            refuse_node("1.2.3.4", __version__, lacking(where, "this call", ()))
-    assert "does not see" in str(lacking(str(tmp_path / "none"), "this call", ()))
-    assert not (tmp_path / "none").exists()
-
-
-def test_a_node_has_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_has_the_keys() -> None:
     """They are not sent; the one that is missing is named."""
-    (tmp_path / ".state").mkdir()
-    mark_run_folder(tmp_path, "this call")
-    monkeypatch.setenv("CLAIMSCORE_NLI_API_KEY", "sk-one")
-    monkeypatch.delenv("OTHER", raising=False)
-    lack = lacking(str(tmp_path), "this call", ("CLAIMSCORE_NLI_API_KEY", "OTHER"))
-    assert str(lack).startswith("has no OTHER: ")
+    with pytest.raises(ConfigError, match=r"node 1\.2\.3\.4 .* has no OTHER: keys are not sent"):
+        refuse_node("1.2.3.4", __version__, ("OTHER",))
+    refuse_node("1.2.3.4", __version__, ())
 
 
 @pytest.mark.parametrize(("version", "has"), [("0.0.9", r"claimscore 0\.0\.9"), ("", "no claims")])
 def test_a_node_has_the_version_of_the_driver(version: str, has: str) -> None:
     """Else the command that installs it is named."""
     with pytest.raises(ConfigError, match=f"node 1.2.3.4 .* has {has}.*pip install"):
-        refuse_node("1.2.3.4", version, None)
+        refuse_node("1.2.3.4", version, ())
     with pytest.raises(ConfigError, match=rf"has claimscore {__version__}, the driver 9\.9"):
-        refuse_node("1.2.3.4", __version__, None, driver="9.9")
+        refuse_node("1.2.3.4", __version__, (), driver="9.9")
