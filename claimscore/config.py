@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import re
 import tomllib
-import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 from claimscore.errors import ConfigError
 from claimscore.option import (
     argument,
+    check_above_zero,
+    check_least,
+    check_types,
     essential_option,
+    fits,
     like,
     limit_option,
     llm_option,
     machine_option,
     metric_option,
     model_option,
+    take_texts,
 )
 
 Granularity = Literal["sentence", "summary"]
@@ -76,7 +79,8 @@ class LLMConfig:
     `base_url` is an address, or several of servers of the same model; then `rpm`, `tpm` and
     `max_concurrency` are those of each. `params` are JSON values by name that every request gets
     besides; `headers` are environment variables by the name of the header that has their value.
-    Prices are dollars a million tokens, for models that the price table does not know;
+    `max_attempts` are those at one request, `max_samples` the answers to a question until one can
+    be used. Prices are dollars a million tokens, for models that the price table does not know;
     `max_failures` is a count ("50") or a share of the rows asked ("5%").
 
     `by_task` has what a task asks in place of it: a model, also at a server of its own
@@ -134,10 +138,8 @@ class LLMConfig:
         64, metavar="[TASK=]N", by_task=True, help="Most in flight to a model at a server."
     )
     timeout_s: float = limit_option(120.0, kind="duration", help="Time to wait for an answer.")
-    max_attempts: int = limit_option(8, hidden=True, help="Most attempts at one request.")
-    max_samples: int = limit_option(
-        3, hidden=True, help="Most answers to a question, until one can be used."
-    )
+    max_attempts: int = 8
+    max_samples: int = 3
     max_outage_s: float = limit_option(
         3600.0, kind="duration", help="Time to wait for a server that is down."
     )
@@ -250,18 +252,9 @@ class LLMConfig:
                 raise ConfigError(f"--llm-param {name}: {problem}")
         for name, variable in self.headers.items():
             _check_header(name, variable)
-        for name in ("rpm", "tpm"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"--{name} must be a number above zero, not {value}")
-        check_least(self, max_concurrency=1, max_attempts=1, max_samples=1)
-        if not self.timeout_s > 0:
-            raise ConfigError(f"--timeout-s must be above zero, not {self.timeout_s}")
-        for name in ("max_outage_s", "max_cost", "max_requests", "input_price", "output_price"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                option = name.replace("_", "-")
-                raise ConfigError(f"--{option} must be a number from zero on, not {value}")
+        check_above_zero(self, "rpm", "tpm", "timeout_s")
+        check_least(self, max_concurrency=1, max_attempts=1, max_samples=1, max_outage_s=0)
+        check_least(self, max_cost=0, max_requests=0, input_price=0, output_price=0)
         if (self.input_price is None) != (self.output_price is None):
             raise ConfigError("--input-price and --output-price go together")
         self.failure_limit()
@@ -353,10 +346,7 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         take_texts(self)
-        if self.batch_tokens is not None and self.batch_tokens < 1:
-            raise ConfigError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
-        if not 0 <= self.max_outage_s < math.inf:
-            raise ConfigError(f"--max-outage-s must be a number from zero on: {self.max_outage_s}")
+        check_least(self, batch_tokens=1, max_outage_s=0)
         models = ("nli", "verifier", "embedder", "token_encoder")
         for role in (*models, "ls_model", "causal_lm", "seq2seq_lm", "masked_lm"):
             refuse_secrets(getattr(self, role) or "", role)
@@ -453,11 +443,9 @@ class RunConfig:
         take_texts(self)
         _refuse_unknown_tasks((*self.tasks, *self.prompts))
         object.__setattr__(self, "out", path_or_address(self.out))
-        check_least(self, seed=0, chunk_records=0, window_tokens=100)
+        check_least(self, seed=0, chunk_records=0, window_tokens=100, limit=1)
         if "verify" in self.tasks and self.encoders.verifier != LLM_VERIFIER:
             raise ConfigError("--tasks verify: name --verifier llm too, so that metrics read it")
-        if self.limit is not None:
-            check_least(self, limit=1)
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
         if self.encoders.verifier_labels and self.encoders.role_of("verifier") == "nli":
@@ -488,7 +476,7 @@ def _given(of_task: str | Mapping[str, Any]) -> dict[str, Any]:
 
 def _gather_tasks(llm: LLMConfig) -> None:
     """Put the values of fields that were given by task into `by_task`."""
-    if not _fits(llm.by_task, get_type_hints(LLMConfig)["by_task"]):
+    if not fits(llm.by_task, get_type_hints(LLMConfig)["by_task"]):
         raise ConfigError("by_task must be a dict of models, or of settings, by task")
     by_task = {task: _given(given) for task, given in llm.by_task.items()}
     for field in dataclasses.fields(llm):
@@ -511,73 +499,6 @@ OF_THE_RUN = (
     *("input", "out", "columns", "limit", "strip_html", "tasks", "chunk_records", "retry_failed"),
     *("granularity", "units", "window_tokens", "seed"),
 )
-
-
-def take_texts(settings: Any) -> None:
-    """Make the types of the fields of texts: of names with commas a tuple, of a path a `Path`, of a
-    model `LLMConfig`. `ConfigError` says what a field accepts where it holds another type.
-    """
-    for name, hint in get_type_hints(type(settings)).items():
-        value = getattr(settings, name)
-        if get_origin(hint) is tuple and isinstance(value, str | Path):
-            value = value.split(",") if isinstance(value, str) else [value]
-            value = tuple(one.strip() for one in value if one.strip()) if hint == _NAMES else value
-        if get_origin(hint) is tuple and isinstance(value, Sequence):
-            value = tuple(map(Path, value)) if hint == _PATHS else tuple(value)
-        elif hint == Path | None and isinstance(value, str):
-            value = Path(value)
-        elif hint is LLMConfig and isinstance(value, str):
-            value = LLMConfig(value)
-        object.__setattr__(settings, name, value)
-    check_types(settings)
-
-
-_NAMES, _PATHS = tuple[str, ...], tuple[Path, ...]
-
-
-def check_types(settings: Any) -> None:
-    """`ConfigError` that says what is accepted where a field of settings has another type."""
-    for name, hint in get_type_hints(type(settings)).items():
-        value = getattr(settings, name)
-        if not _fits(value, hint):
-            raise ConfigError(
-                f"{name} must be {_accepted(hint)}, not {value!r:.60} of type "
-                f"{type(value).__name__}"
-            )
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value has a type. Floats take integers, and no number takes a boolean."""
-    origin, args = get_origin(hint), get_args(hint)
-    if hint is Any or hint is type(None):
-        return hint is Any or value is None
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, one) for one in args)
-    if origin is Literal:
-        return value in args
-    if origin is Mapping:
-        return isinstance(value, Mapping) and all(
-            _fits(key, args[0]) and _fits(item, args[1]) for key, item in value.items()
-        )
-    if origin in (tuple, Sequence):
-        return isinstance(value, Sequence) and all(_fits(item, args[0]) for item in value)
-    if hint in (int, float):
-        return isinstance(value, int | hint) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def _accepted(hint: Any) -> str:
-    """A type in words."""
-    args = get_args(hint)
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_accepted(one) for one in args)
-    if get_origin(hint) is Literal:
-        return " or ".join(map(repr, args))
-    if args:
-        names = " to ".join(_accepted(one) for one in args if one is not ...)
-        return f"{'a dict' if get_origin(hint) is Mapping else 'a list'} of {names}"
-    words = {str: "text", int: "a whole number", float: "a number", bool: "True or False"}
-    return str({**words, Path: "a path", type(None): "None"}.get(hint, hint.__name__))
 
 
 def path_or_address(where: Path | str) -> Path | str:
@@ -705,16 +626,6 @@ def model_key_name(role: str) -> str:
 def model_api_key(role: str) -> str | None:
     """The key of that server, or None where it is unset or empty."""
     return os.environ.get(model_key_name(role)) or None
-
-
-def check_least(settings: Any, **least: int) -> None:
-    """`ConfigError` where a field of settings is less than the least that it may be."""
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        if field.name in least and value < least[field.name]:
-            named = field.metadata["option"].name if "option" in field.metadata else None
-            option = named or field.name.replace("_", "-")
-            raise ConfigError(f"--{option} must be at least {least[field.name]}, not {value}")
 
 
 def refuse_secrets(model: str, role: str) -> None:

@@ -26,10 +26,9 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from claimscore.config import path_or_address, read_toml
+from claimscore.config import read_toml
 from claimscore.errors import ConfigError
 from claimscore.option import Option
-from claimscore.storage import is_remote
 
 #: A function that decorators make a command.
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,39 +102,27 @@ class Duration(click.ParamType[Any]):
         return float(duration[1]) * self.UNITS[duration[2]]
 
 
-class FileOrAddress(click.Path):
-    """A file as a path, or in an object store or on a web server as the text of its address."""
+class _Place(click.Path):
+    """A file or a folder on a disk; with `remote` also an address, as `s3://bucket/runs/a`."""
 
-    def __init__(self, *, exists: bool = False) -> None:
-        super().__init__(exists=exists, dir_okay=False, path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if is_remote(value) else super().convert(value, param, ctx)
-
-
-class _LocalPath(click.Path):
-    """A file or a folder on a disk."""
+    def __init__(self, *, remote: bool = False, **details: Any) -> None:
+        super().__init__(path_type=Path, **details)
+        self._remote = remote
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and "://" in value:
+            if self._remote:
+                return value
             kind = "folder" if self.dir_okay else "file"
             self.fail(f"an address; name a local {kind}", param, ctx)
         return super().convert(value, param, ctx)
 
 
-class _RunFolder(click.Path):
-    """A run directory: a folder on a disk, or an address as `s3://bucket/runs/a`."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        place = path_or_address(value)
-        return place if isinstance(place, str) else super().convert(value, param, ctx)
-
-
-FOLDER = _LocalPath(path_type=Path, file_okay=False)
-RUN_FOLDER = _RunFolder(path_type=Path, file_okay=False)
-RUN_PATH = _RunFolder(path_type=Path)
-NEW_FILE = _LocalPath(path_type=Path, dir_okay=False)
-FILE = _LocalPath(path_type=Path, dir_okay=False, exists=True)
+FOLDER = _Place(file_okay=False)
+RUN_FOLDER = _Place(remote=True, file_okay=False)
+RUN_PATH = _Place(remote=True)
+NEW_FILE = _Place(dir_okay=False)
+FILE = _Place(dir_okay=False, exists=True)
 
 #: `Option.kind` -> the type of its value and what help pages call that.
 KINDS: dict[str, tuple[click.ParamType[Any], str]] = {
@@ -143,7 +130,7 @@ KINDS: dict[str, tuple[click.ParamType[Any], str]] = {
     "run": (RUN_FOLDER, "DIR"),
     "file": (NEW_FILE, "FILE"),
     "path": (click.Path(path_type=Path), "PATH"),
-    "output": (FileOrAddress(), "FILE"),
+    "output": (_Place(remote=True, dir_okay=False), "FILE"),
     "duration": (Duration(), "DURATION"),
     "metrics": (Metrics(), "LIST"),
     "json": (click.STRING, "KEY=JSON"),
@@ -380,11 +367,10 @@ def _kind(hint: Any, option: Option) -> tuple[click.ParamType[Any], str | None]:
 def _use_config(ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:
     """`--config`: a TOML file whose keys are this command's options."""
     if value is not None:
-        settings = {
-            name: _config_value(setting, option, f"{value}: {key}")
-            for key, setting in read_toml(value).items()
-            for name, option in [_option_called(ctx, key, str(value))]
-        }
+        settings: dict[str, Any] = {}
+        for key, setting in read_toml(value).items():
+            option = _option_called(ctx, key, str(value))
+            settings[str(option.name)] = _as_typed(ctx, setting, option, f"{value}: {key}")
         ctx.default_map = _over(ctx, settings, ctx.default_map or {})
 
 
@@ -395,11 +381,9 @@ def _use_settings(ctx: click.Context, _param: click.Parameter, values: tuple[str
         key, equals, text = value.partition("=")
         if not equals:
             raise click.BadParameter(f"{value!r} is not KEY=VALUE")
-        name, option = _option_called(ctx, key, "--set")
-        if option.multiple:
-            settings.setdefault(name, []).append(text)
-        else:
-            settings[name] = text
+        option = _option_called(ctx, key, "--set")
+        name = str(option.name)
+        settings[name] = [*settings.get(name, ()), text] if option.multiple else text
     ctx.default_map = _over(ctx, ctx.default_map or {}, settings)
 
 
@@ -411,7 +395,7 @@ def _over(ctx: click.Context, below: Mapping[str, Any], above: Mapping[str, Any]
     return {**below, **above, **joined}
 
 
-def _option_called(ctx: click.Context, key: str, where: str) -> tuple[str, click.Option]:
+def _option_called(ctx: click.Context, key: str, where: str) -> click.Option:
     """The option of the command with this name, with or without its dashes."""
     known = {
         opt.lstrip("-"): option
@@ -425,38 +409,27 @@ def _option_called(ctx: click.Context, key: str, where: str) -> tuple[str, click
         near = difflib.get_close_matches(key, known, 1)
         meant = f"; is {near[0]!r} meant?" if near else f"; known: {', '.join(known)}"
         raise ConfigError(f"{where}: unknown option {key!r}{meant}")
-    return str(option.name), option
+    return option
 
 
-def _config_value(value: Any, option: click.Option, where: str) -> Any:
-    """A setting as its option takes it; `ConfigError` for another type."""
-    if option.callback is _pairs and isinstance(value, dict):
-        value = [f"{key}={text}" for key, text in value.items()]
-    if isinstance(option.callback, _ByTask):
-        items = value if isinstance(value, dict | list) else [value]
-        pairs = list(items.items() if isinstance(items, dict) else (("", item) for item in items))
-        if not all(type(item) in (str, int, float) for _, item in pairs):
-            raise ConfigError(f"{where} must be a text or a number, or some by task, not {value!r}")
-        return [f"{task}={item}" if task else str(item) for task, item in pairs]
-    if option.callback is _json_pairs and isinstance(value, dict):
-        value = [f"{key}={json.dumps(item, default=str)}" for key, item in value.items()]
-    if option.multiple or isinstance(option.type, Names):
-        items = [value] if isinstance(value, str) else value
-        if not (isinstance(items, list) and all(isinstance(item, str) for item in items)):
-            raise ConfigError(f"{where} must be a list of texts, not {value!r}")
-        return items if option.multiple else ",".join(items)
-    wanted: tuple[type, ...] = (str,)
-    if option.is_flag:
-        wanted = (bool,)
-    elif option.type is click.INT:
-        wanted = (int,)
-    elif option.type is click.FLOAT:
-        wanted = (int, float)
-    elif isinstance(option.type, Duration):
-        wanted = (int, float, str)
-    if not isinstance(value, wanted) or (isinstance(value, bool) and not option.is_flag):
-        raise ConfigError(f"{where} must be of type {wanted[-1].__name__}, not {value!r}")
-    return value
+def _as_typed(ctx: click.Context, value: Any, option: click.Option, where: str) -> Any:
+    """A setting of TOML as the text, or the texts, that are typed for its option; `ConfigError`
+    where its type takes no such text."""
+    if isinstance(value, dict):
+        write = json.dumps if option.callback is _json_pairs else _text
+        value = [f"{key}={write(item)}" if key else _text(item) for key, item in value.items()]
+    texts = [_text(item) for item in value] if isinstance(value, list) else [_text(value)]
+    if option.multiple:
+        return texts
+    try:
+        option.type.convert(",".join(texts), option, ctx)
+    except click.BadParameter as exc:
+        raise ConfigError(f"{where}: {exc.message}") from None
+    return ",".join(texts)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _help_all(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

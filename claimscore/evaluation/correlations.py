@@ -15,11 +15,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.config import check_least
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.ratings_table import Grid, RatedTable, grid, read_table
 from claimscore.evaluation.result import EvaluationResult, Mark, Row, Section, fixed
-from claimscore.option import argument, option
+from claimscore.option import argument, check_least, option
 from claimscore.stats.agreement import (
     LEVELS,
     METHODS,

@@ -23,7 +23,6 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from claimscore.config import check_least
 from claimscore.errors import InputError
 from claimscore.evaluation.result import (
     EvaluationResult,
@@ -33,7 +32,7 @@ from claimscore.evaluation.result import (
     percent_mark,
     with_interval,
 )
-from claimscore.option import argument, option
+from claimscore.option import argument, check_least, option
 from claimscore.records.columns import kind
 from claimscore.records.files import find_files
 from claimscore.records.readers import Record, place, read

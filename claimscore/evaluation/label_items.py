@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.atomic import write_text
-from claimscore.config import check_least, path_or_address
+from claimscore.config import path_or_address
 from claimscore.csv_text import csv_text, unescaped
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.compared_run import ComparedRun, open_run
@@ -23,7 +23,7 @@ from claimscore.metrics import METRICS
 from claimscore.metrics.catalogue import Catalogue
 from claimscore.metrics.claims import ONCE
 from claimscore.metrics.support import VERDICTS, verdicts
-from claimscore.option import argument, option
+from claimscore.option import argument, check_least, option
 from claimscore.records.files import find_files
 from claimscore.records.readers import place, read
 from claimscore.runs import damage_as_error

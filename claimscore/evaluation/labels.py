@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from claimscore.config import check_least, path_or_address
+from claimscore.config import path_or_address
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.compared_run import open_run
 from claimscore.evaluation.label_items import (
@@ -37,7 +37,7 @@ from claimscore.evaluation.result import (
     with_interval,
 )
 from claimscore.metrics.support import VERDICTS
-from claimscore.option import argument, option
+from claimscore.option import argument, check_least, option
 from claimscore.stats.agreement import kendall
 from claimscore.stats.bootstrap import Array, ratio, resamples
 from claimscore.stats.prediction_powered import (

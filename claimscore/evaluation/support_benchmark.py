@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.config import NLI_OPTIONS, EncoderConfig, check_least
+from claimscore.config import NLI_OPTIONS, EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.ratings_table import ID, read_table
 from claimscore.evaluation.result import (
@@ -36,7 +36,7 @@ from claimscore.evaluation.result import (
 )
 from claimscore.functions import verify
 from claimscore.metrics.rouge import by_rouge_score
-from claimscore.option import argument, nested, option
+from claimscore.option import argument, check_least, nested, option
 from claimscore.records.columns import in_first_half
 from claimscore.stats.agreement import (
     balanced_accuracy,

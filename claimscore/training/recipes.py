@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.config import NLI_OPTIONS, EncoderConfig, check_least
+from claimscore.config import NLI_OPTIONS, EncoderConfig
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics.summac_convolution import SUMMAC_CONV
-from claimscore.option import argument, like, nested, option
+from claimscore.option import argument, check_least, like, nested, option
 from claimscore.records.files import find_files
 from claimscore.records.readers import place, read
 

@@ -260,10 +260,10 @@ def test_settings_from_a_file(tmp_path: Path, capsys: Any) -> None:
     assert settings["additive"]["texts"]["granularity"] == "summary"
     for wrong, message in (
         ("granluarity = 1", "granluarity"),
-        ("seed = 1.5", "seed must be of type int"),
-        ("rpm = true", "rpm must be a text or a number"),
-        ("metrics = [1]", "metrics must be a list of texts"),
-        ("llm = {decompose = ['x']}", "llm must be a text or a number, or some by task"),
+        ("seed = 1.5", "claimscore.toml: seed: '1.5' is not a valid integer"),
+        ("rpm = true", "'true' is not a valid float"),
+        ("metrics = [1]", "unknown metric 1"),
+        ("llm = {decompose = ['x']}", "unknown LLM '[\"x\"]'"),
     ):
         config.write_text(wrong + "\n")
         assert claimscore(*run, "--out", tmp_path / "other") == 2

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "types": {"errors"},
     "config": {"errors", "types", "option"},
-    "option": set(),
+    "option": {"errors"},
     "tables": {"errors", "types"},
     "atomic": {"errors"},
     "csv_text": set(),

@@ -227,7 +227,7 @@ def test_nothing_gives_the_same_columns(model: FakeModel, monkeypatch: pytest.Mo
             "verify: --llm builtin can only do ",
         ),
         ("embed", [["a", " "]], {}, "texts[1] is blank: it has no vector"),
-        ("embed", [["a"]], {"batch_tokens": 0}, "batch_tokens must be at least 1, not 0"),
+        ("embed", [["a"]], {"batch_tokens": 0}, "--batch-tokens must be at least 1, not 0"),
     ],
 )
 def test_wrong_input_is_one_line(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.config import check_least, path_or_address
+from claimscore.config import path_or_address
 from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.compare.claim_changes import UnitChange, change_counts, unit_changes
 from claimscore.evaluation.compare.run_differences import (
@@ -30,7 +30,7 @@ from claimscore.evaluation.compare.run_differences import (
 from claimscore.evaluation.compared_run import ComparedRun, groups, open_run
 from claimscore.evaluation.label_items import corrected_differences
 from claimscore.evaluation.ratings_table import finite_number
-from claimscore.option import argument, option
+from claimscore.option import argument, check_least, option
 from claimscore.runs import retry_if_compacted
 from claimscore.stats.bootstrap import MIN_VALUES
 from claimscore.stats.paired import (

@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from claimscore.config import LLMConfig, RunConfig, take_texts
+from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError
-from claimscore.option import argument, like, option
+from claimscore.option import argument, like, option, take_texts
 from claimscore.pipeline.llm.providers.base import Provider, provider_settings
 from claimscore.prompts import Prompt, Spec, load_prompt_file
 from claimscore.types import JSON

@@ -62,8 +62,8 @@ def test_the_help_of_run_fits_two_screens(cli: Command) -> None:
     assert max(map(len, lines)) <= 80
     places = [shown.index(f"\n{panel}:") for panel in PANELS if f"\n{panel}:" in shown]
     assert places == sorted(places)
-    assert "--max-samples" not in shown
-    assert "--max-samples" in everything
+    assert "--input-price" not in shown
+    assert "--input-price" in everything
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_help_of_run_fits_two_screens(cli: Command) -> None:
         pytest.param(("run", "x", "--metrcs", "ds"), "--metrics", id="option"),
         pytest.param(("rum", "x"), "run", id="command"),
         pytest.param(("run", "x", "-o", "d", "-m", "rouge-11"), "rouge-1", id="metric"),
-        pytest.param(("run", "x", "-o", "d", "--set", "max-smples=2"), "max-samples", id="setting"),
+        pytest.param(("run", "x", "-o", "d", "--set", "input-prce=2"), "input-price", id="setting"),
         pytest.param(("run", "x", "-o", "d", "--engine", "locl"), "'local'", id="choice"),
     ],
 )
