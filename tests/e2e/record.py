@@ -24,7 +24,7 @@ from tests.e2e.shapes import commands, public_names
 
 RECORDED = Path(__file__).parent / "contract"
 
-#: Runs whose scores come from texts alone.
+#: Runs whose scores come from texts alone: they are the same everywhere.
 PLAIN = ("plain-pairs", "plain-summaries")
 
 
@@ -33,16 +33,16 @@ def contract(session: Session) -> dict[str, Any]:
     return {
         "options": commands(cli),
         "names": public_names(claimscore),
-        "outcomes": {name: _outcome(found) for name, found in session.outcomes.items()},
+        "outcomes": {name: _outcome(outcome) for name, outcome in session.outcomes.items()},
         "scores": {name: score_rows(path) for name, path in session.scores.items()},
-        "digests": digests(session),
+        "machine": {"models": machine()},
         "requests": session.requests,
     }
 
 
-def _outcome(found: Any) -> dict[str, Any]:
+def _outcome(outcome: Any) -> dict[str, Any]:
     """What there is of it: exit code, shape of the JSON, files and tables."""
-    about = dataclasses.asdict(found)
+    about = dataclasses.asdict(outcome)
     return {key: value for key, value in about.items() if value not in (None, {})}
 
 
@@ -52,39 +52,24 @@ def score_rows(path: Path) -> list[dict[str, Any]]:
     return [{**row, "components": json.loads(row["components"] or "null")} for row in rows]
 
 
-def digests(session: Session) -> dict[str, Any]:
-    """SHA-256 of each `scores.parquet`, and the conditions under which it holds.
-
-    The bytes of a file depend on the version of polars, the last bits of a model's numbers on torch
-    and on the CPU. `plain` holds for one polars; `models` for one machine, as `machine` tells it.
-    """
-    files = {name: path.read_bytes() for name, path in session.scores.items()}
-    found = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    return {
-        "polars": pl.__version__,
-        "plain": {name: found[name] for name in PLAIN},
-        "models": {machine(): {name: sha for name, sha in found.items() if name not in PLAIN}},
-    }
-
-
 def machine() -> str:
     """A digest of what the last bits of a model's numbers depend on: CPU, its caches, libraries."""
     import torch
 
-    told = [torch.__version__, pl.__version__, torch.backends.cpu.get_cpu_capability()]
-    told += [platform.machine(), str(torch.get_num_threads())]
+    facts = [torch.__version__, torch.backends.cpu.get_cpu_capability()]
+    facts += [platform.machine(), str(torch.get_num_threads())]
     with_cpu = Path("/proc/cpuinfo")
     if with_cpu.exists():
         about = ("vendor_id", "cpu family", "model\t", "stepping", "cache size", "flags")
         lines = with_cpu.read_text(encoding="utf-8").splitlines()
-        told += sorted({line for line in lines if line.startswith(about)})
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+        facts += sorted({line for line in lines if line.startswith(about)})
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
-def write(found: Mapping[str, Any]) -> None:
+def write(contract: Mapping[str, Any]) -> None:
     """A file for each kind of thing."""
     RECORDED.mkdir(exist_ok=True)
-    for name, value in found.items():
+    for name, value in contract.items():
         rows = [f"{json.dumps(key)}: {_lines(item)}" for key, item in value.items()]
         text = "{\n" + ",\n".join(rows) + "\n}\n"
         (RECORDED / f"{name}.json").write_text(text, encoding="utf-8")

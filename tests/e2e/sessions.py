@@ -66,7 +66,7 @@ class Session:
     outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)
     requests: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
     scores: dict[str, Path] = dataclasses.field(default_factory=dict)
-    said: dict[str, str] = dataclasses.field(default_factory=dict)
+    errors: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def call(self, case: str, *arguments: object, out: Path | None = None) -> None:
         """Run `claimscore ARGUMENTS` and keep its outcome under a name.
@@ -78,7 +78,7 @@ class Session:
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
             code = main([str(argument) for argument in arguments])
         assert case not in self.outcomes, f"two cases are called {case}"
-        self.said[case] = stderr.getvalue()
+        self.errors[case] = stderr.getvalue()
         outcome = self.outcomes[case] = Outcome(code)
         if "--json" in arguments and code not in (2, 75):
             outcome.json = shape(json.loads(stdout.getvalue()))
@@ -89,8 +89,8 @@ class Session:
 
 def _names(out: Path) -> Sequence[str]:
     """What lies in a folder, but for hidden files; of a file itself."""
-    found = out.iterdir() if out.is_dir() else [out]
-    return sorted(path.name for path in found if not path.name.startswith("."))
+    paths = out.iterdir() if out.is_dir() else [out]
+    return sorted(path.name for path in paths if not path.name.startswith("."))
 
 
 class Recorder(FakeServer):
@@ -331,7 +331,7 @@ def _maps(session: Session) -> None:
 def _stops(session: Session) -> None:
     """Every exit code that is no success, each for each of its reasons."""
     folder, few = session.folder, _hotels(session.folder, 4)
-    told: tuple[tuple[str, tuple[object, ...], tuple[object, ...]], ...] = (
+    refused: tuple[tuple[str, tuple[object, ...], tuple[object, ...]], ...] = (
         ("no such file", (folder / "none.jsonl",), ()),
         ("unknown metric", (few,), ("--metrics", "nonesuch")),
         ("column lacks", (few,), ("--metrics", "summac-zs")),
@@ -339,8 +339,8 @@ def _stops(session: Session) -> None:
         ("key over http", (few,), ("--llm", "openai:m", "--base-url", "http://example.com/v1")),
     )
     with environment(OPENAI_API_KEY=KEY):
-        for case, records, options in told:
-            session.call(case, "run", *records, "--out", folder / "told", *options)
+        for case, records, options in refused:
+            session.call(case, "run", *records, "--out", folder / "refused", *options)
     other = ("--units", "sentences", "--metrics", "caspr")
     session.call("other settings", "run", _hotels(folder), "--out", folder / "model-pairs", *other)
     served: tuple[tuple[str, AnswerFunction, dict[str, Any], tuple[object, ...]], ...] = (

@@ -36,26 +36,26 @@ def shape(value: Any) -> Shape:
 
 def _merged(shapes: list[Shape]) -> Shape:
     """One shape that all of these have: of objects, of lists, or of plain values."""
-    objects = [found for found in shapes if isinstance(found, dict)]
+    objects = [one for one in shapes if isinstance(one, dict)]
     if objects and len(objects) == len(shapes):
-        keys = sorted({key for found in objects for key in found})
+        keys = sorted({key for one in objects for key in one})
         return {
-            key + ("" if all(key in found for found in objects) else "?"): _merged(
-                [found[key] for found in objects if key in found]
+            key + ("" if all(key in one for one in objects) else "?"): _merged(
+                [one[key] for one in objects if key in one]
             )
             for key in keys
         }
-    lists = [found for found in shapes if isinstance(found, list)]
+    lists = [one for one in shapes if isinstance(one, list)]
     if lists and len(lists) == len(shapes):
-        items = [item for found in lists for item in found]
+        items = [item for one in lists for item in one]
         return [_merged(items)] if items else []
-    return "|".join(sorted({part for found in shapes for part in _types(found)}))
+    return "|".join(sorted({part for one in shapes for part in _types(one)}))
 
 
-def _types(found: Shape) -> list[str]:
-    if isinstance(found, str):
-        return found.split("|")
-    return ["object" if isinstance(found, dict) else "list"]
+def _types(one: Shape) -> list[str]:
+    if isinstance(one, str):
+        return one.split("|")
+    return ["object" if isinstance(one, dict) else "list"]
 
 
 def tables(out: Path) -> dict[str, dict[str, str]]:
@@ -64,15 +64,15 @@ def tables(out: Path) -> dict[str, dict[str, str]]:
     Parquet files in a subfolder are parts of one table, named by the folder. Raises
     AssertionError where two parts of a table differ.
     """
-    found: dict[str, dict[str, str]] = {}
+    known: dict[str, dict[str, str]] = {}
     for path in sorted(out.rglob("*")) if out.is_dir() else [out]:
         if path.suffix not in (".parquet", ".csv"):
             continue
         within = path.relative_to(out) if path != out else Path(path.name)
         name = within.as_posix() if len(within.parts) == 1 else within.parent.as_posix() + "/"
         columns = _columns(path)
-        assert found.setdefault(name, columns) == columns, f"parts of {name} differ: {path}"
-    return found
+        assert known.setdefault(name, columns) == columns, f"parts of {name} differ: {path}"
+    return known
 
 
 def _columns(path: Path) -> dict[str, str]:
@@ -85,42 +85,29 @@ def _columns(path: Path) -> dict[str, str]:
 def commands(group: click.Command, path: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     """Every command by its full name -> its parameters; help texts are left out."""
     if isinstance(group, click.Group):
-        found: dict[str, dict[str, Any]] = {}
+        below: dict[str, dict[str, Any]] = {}
         for name in sorted(group.commands):
-            found |= commands(group.commands[name], (*path, name))
-        return found
-    params = group.get_params(click.Context(group))
-    return {
-        " ".join(path): {
-            _title(param): _parameter(param) for param in params if "--help" not in param.opts
-        }
-    }
+            below |= commands(group.commands[name], (*path, name))
+        return below
+    params = [param.to_info_dict() for param in group.get_params(click.Context(group))]
+    known = {_title(info): _parameter(info) for info in params if "--help" not in info["opts"]}
+    return {" ".join(path): known}
 
 
-def _title(param: click.Parameter) -> str:
-    """`-o, --out`; an argument by its name in capitals."""
-    if isinstance(param, click.Option):
-        return ", ".join((*param.opts, *param.secondary_opts))
-    return str(param.name).upper()
+def _title(info: dict[str, Any]) -> str:
+    """`-o --out`; an argument by its name."""
+    return " ".join([*info["opts"], *info["secondary_opts"]])
 
 
-def _parameter(param: click.Parameter) -> dict[str, Any]:
-    known: dict[str, Any] = {"type": _type(param)}
-    if param.required:
-        known["required"] = True
-    if param.multiple if isinstance(param, click.Option) else param.nargs == -1:
-        known["several"] = True
-    if isinstance(param.default, bool | int | float | str) and not getattr(param, "is_flag", False):
-        known["default"] = param.default
+def _parameter(info: dict[str, Any]) -> dict[str, Any]:
+    """What click tells of a parameter, as far as people's scripts rely on it."""
+    kind = info["type"].get("choices") or info["type"]["name"]
+    known = {"type": "flag" if info.get("is_flag") else kind}
+    known |= {name: True for name in ("required", "multiple") if info.get(name)}
+    known |= {"several": True} if info["nargs"] == -1 else {}
+    if isinstance(info["default"], int | float | str) and not info.get("is_flag"):
+        known["default"] = info["default"]
     return known
-
-
-def _type(param: click.Parameter) -> str | list[str]:
-    if isinstance(param, click.Option) and param.is_flag:
-        return "flag"
-    if isinstance(param.type, click.Choice):
-        return [str(choice) for choice in param.type.choices]
-    return "path" if isinstance(param.type, click.Path) else str(param.type.name)
 
 
 #: Of classes that callers open and hand on: the members that are for them. The rest is between
@@ -144,15 +131,15 @@ def public_names(module: Any) -> dict[str, Any]:
 def _interface(thing: Any) -> dict[str, Any]:
     if not inspect.isclass(thing):
         return {"call": _call(thing)}
-    found: dict[str, Any] = {"bases": [base.__name__ for base in thing.__mro__[1:-1]]}
+    known: dict[str, Any] = {"bases": [base.__name__ for base in thing.__mro__[1:-1]]}
     if dataclasses.is_dataclass(thing):
-        found["fields"] = {f.name: _field(f) for f in dataclasses.fields(thing)}
+        known["fields"] = {f.name: _field(f) for f in dataclasses.fields(thing)}
     elif hasattr(thing, "_fields"):
-        found["fields"] = list(thing._fields)
+        known["fields"] = list(thing._fields)
     elif "__init__" in vars(thing):
-        found["call"] = _call(thing)
-    found["members"] = dict(_members(thing))
-    return found
+        known["call"] = _call(thing)
+    known["members"] = dict(_members(thing))
+    return known
 
 
 def _members(thing: type) -> Iterable[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""The Python examples of README and docs run as they stand; generated parts are up to date."""
+"""Examples of README and docs run as they stand; generated parts and messages are up to date."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import contextlib
 import io
 import re
 import runpy
+import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from claimscore.metrics.base import SIDES
+from claimscore.pipeline.llm.providers.base import PROVIDERS, provider_class
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.tasks import TASKS
+from tests.fake_server import FakeServer
+from tests.support.command_line import Command
 
 ROOT = Path(__file__).parents[2]
 #: The tutorial has tests of its own.
@@ -25,7 +29,7 @@ BLOCK = re.compile(r"(<!-- not run[^\n]* -->\n)?```(python|text)\n(.*?)```", re.
 
 def examples() -> list[object]:
     """The pages with Python, each with its Python and text blocks in order."""
-    found = []
+    params = []
     for page in sorted(PAGES):
         blocks = [
             (kind, text)
@@ -33,8 +37,8 @@ def examples() -> list[object]:
             if not skipped
         ]
         if any(kind == "python" for kind, _ in blocks):
-            found.append(pytest.param(blocks, id=page.relative_to(ROOT).as_posix()))
-    return found
+            params.append(pytest.param(blocks, id=page.relative_to(ROOT).as_posix()))
+    return params
 
 
 @pytest.mark.parametrize("blocks", examples())
@@ -99,3 +103,123 @@ def test_the_page_of_own_metrics_names_what_there_is() -> None:
     assert (ROOT / "examples" / "own_metrics.py").read_text(encoding="utf-8").startswith(shown)
     for name in (*TASKS, *PASSES, *SIDES.values()):
         assert f"`{name}`" in page, name
+
+
+# -- commands to other vendors
+
+VENDORS = (ROOT / "docs" / "how-to" / "other-vendors.md").read_text(encoding="utf-8")
+VENDORS_KEY = "sk-of-the-vendor"
+COMMANDS = re.findall(r"(?m)^claimscore (run examples/(?:\\\n|.)*)$", VENDORS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_the_page_run(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
+) -> None:
+    """Each vendor's address is the fake server's; only requests with the key are answered."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    with FakeServer(key=VENDORS_KEY) as server:
+        for vendor in map(provider_class, PROVIDERS):
+            for variable in filter(
+                None, (vendor.key_variable, "GEMINI_API_KEY", "MISTRAL_API_KEY")
+            ):
+                monkeypatch.setenv(variable, VENDORS_KEY)
+        for variable in ("ANTHROPIC_BASE_URL", "AZURE_OPENAI_ENDPOINT"):
+            monkeypatch.setenv(variable, server.base_url)
+        here = re.sub(r"(?<=--base-url )\S+", server.base_url, command)
+        result = cli(*shlex.split(here.replace("\\\n", "")))
+        assert result.status == 0, result.err
+        assert len(server.paid) == server.n_requests == 48
+
+
+def test_every_vendor_is_on_the_page() -> None:
+    vendors = [family for family in PROVIDERS if not provider_class(family).is_local]
+    assert all(f"`{family}:" in VENDORS for family in vendors)
+    assert len(COMMANDS) == 3
+
+
+# -- messages of troubleshooting
+
+GOOD = '{"id": "1", "summary_a": "Rooms are clean.", "summary_b": "Rooms are dirty."}\n'
+SERVER = "--metrics caspr --llm openai:m --base-url"
+
+
+class Trouble(NamedTuple):
+    """A command that prints a message of the page; `first` is run before it."""
+
+    content: str
+    command: str
+    status: int = 2
+    first: str = ""
+    file: str = "pairs.jsonl"
+
+
+TROUBLES = {
+    "A column is missing": Trouble(
+        GOOD.replace("summary_b", "summry_b"), "run pairs.jsonl --out runs/first --metrics ds"
+    ),
+    "An id occurs twice": Trouble(GOOD * 2, "run pairs.jsonl --out runs/first --metrics ds"),
+    "A line is no JSON": Trouble(
+        GOOD + '{"id": "2",\n', "run pairs.jsonl --out runs/first --metrics ds"
+    ),
+    "A CSV row has too many fields": Trouble(
+        "id,summary_a,summary_b\n1,Rooms, they say, are clean.\n",
+        "run pairs.csv --out runs/first --metrics ds",
+        file="pairs.csv",
+    ),
+    "The run directory has other settings": Trouble(
+        GOOD,
+        "run pairs.jsonl --out runs/first --metrics ds --seed 3",
+        first="run pairs.jsonl --out runs/first --metrics ds",
+    ),
+    "A metric or prompt is unknown": Trouble(
+        GOOD, "run pairs.jsonl --out runs/first --metrics casper"
+    ),
+    "The built-in parser cannot do this task": Trouble(
+        '{"summary": "Rooms are clean.", "source": "Rooms are clean."}\n',
+        "run pairs.jsonl --out runs/first --metrics llm-judge",
+    ),
+    "The key would go over plain http": Trouble(
+        GOOD, f"run pairs.jsonl --out runs/first {SERVER} http://models.example/v1"
+    ),
+    "The price is not known": Trouble(
+        GOOD, f"run pairs.jsonl --out runs/first {SERVER} http://localhost:9/v1 --max-cost 5"
+    ),
+    "A cap is reached": Trouble(
+        GOOD, "run pairs.jsonl --out runs/first --metrics caspr --max-requests 1", status=75
+    ),
+    "The server does not answer": Trouble(
+        GOOD,
+        f"run pairs.jsonl --out runs/first {SERVER} http://localhost:9/v1 --max-outage-s 1",
+        status=75,
+    ),
+    "A model is not on this machine": Trouble(
+        GOOD, "run pairs.jsonl --out runs/first --metrics caspr --nli no/such --offline"
+    ),
+}
+
+
+def message(heading: str) -> str:
+    """The first text block under the heading."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    section = page.partition(f"### {heading}\n")[2].partition("\n### ")[0]
+    return re.findall(r"```text\n(.*?)\n```", section, re.DOTALL)[0]
+
+
+@pytest.mark.parametrize("heading", TROUBLES)
+def test_messages_are_as_printed(
+    heading: str, cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`...` on the page stands for anything."""
+    trouble = TROUBLES[heading]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-test")
+    Path(trouble.file).write_text(trouble.content, encoding="utf-8")
+    if trouble.first:
+        assert cli(*trouble.first.split()).status == 0
+    result = cli(*trouble.command.split())
+    pattern = ".*".join(re.escape(part) for part in message(heading).split("..."))
+    assert re.search(pattern, result.err, re.DOTALL), result.err
+    assert result.status == trouble.status

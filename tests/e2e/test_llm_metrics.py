@@ -65,21 +65,6 @@ def test_only_what_a_later_call_lacks_is_asked(tmp_path: Path) -> None:
     assert fluency["value"] == both["fluency"]["value"]
 
 
-DIMS = ("coherence", "consistency", "fluency", "relevance")
-
-
-def test_one_that_refuses_them_is_asked_without(tmp_path: Path) -> None:
-    records = write_records(tmp_path / "in.jsonl")
-    judge = ("--metrics", "llm-judge")
-    with FakeServer(answer=judging_answer, logprobs="refused") as server:
-        more = options(server, "--max-concurrency", 2)
-        assert claimscore("run", records, "--out", tmp_path / "a", *judge, *more) == 0
-        assert 1 <= server.n_requests - len(server.contents) <= 2
-    for row in scores_of(tmp_path / "a", "llm-judge").values():
-        assert {row[name]["by"] for name in DIMS} == {"score"}
-        assert row["value"] == sum(row[name]["score"] for name in DIMS) / 4
-
-
 def test_a_failed_answer_costs_its_own_record(tmp_path: Path) -> None:
     """And only the direction it belongs to; `--retry-failed` heals it."""
     records, out = write_records(tmp_path / "in.jsonl", 3), tmp_path / "run"

@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.cli import main
 from claimscore.pipeline.encoders import nli
 from tests.support.command_line import claimscore, table
 from tests.support.pass_doubles import FunctionClassifier
@@ -81,15 +80,3 @@ def test_another_address_of_the_same_model(server: Tei, tmp_path: Path) -> None:
         assert one.read_bytes() == two.read_bytes()
         more = ("--metrics", "caspr,ds")
         assert scored(tmp_path / "one", f"tei:{other.address}", *more) == 0
-
-
-def test_check_says_what_the_server_is(server: Tei, capsys: Any) -> None:
-    spec = f"tei:{server.address}"
-    assert main(["models", "check", spec]) == 0
-    said = capsys.readouterr().out
-    for part in (f"tei:org/model ({SHA})", "float16", "16 tokens", "32 items each, 8 at a time"):
-        assert part in said
-    assert main(["models", "check", spec, "--role", "nli", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["role"] == "nli"
-    assert sum(facts["probe"].values()) == pytest.approx(1, abs=1e-3)

@@ -183,8 +183,7 @@ class Chat:
             f"Please try again in {wait_ms}ms."
         )
         headers = self._limit_headers(asked.words)
-        if self.settings.retry_after == "both":
-            headers |= {"retry-after-ms": str(wait_ms), "retry-after": str(math.ceil(wait_s))}
+        headers |= {"retry-after-ms": str(wait_ms), "retry-after": str(math.ceil(wait_s))}
         self._end(asked, "limit")
         error = error_body(message, kind=limit, code="rate_limit_exceeded")
         self._reply_refusal(asked, 429, error, headers)
@@ -297,8 +296,6 @@ def completion_tokens(settings: Settings, content: str) -> int | None:
 
 def fault_of_content(settings: Settings, body: Body) -> str:
     """What this question always gets."""
-    if settings.logprobs == "refused" and body.get("logprobs"):
-        return "logprobs"
     if settings.schema == "refused" and body.get("response_format", {}).get("json_schema"):
         return "schema"
     if settings.on_content:

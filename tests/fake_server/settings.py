@@ -5,7 +5,7 @@ A fault is a name, some with `:argument`:
     400 ... 599             that status; "429:0.2" with `retry-after-ms: 200`
     quota, model            429 `insufficient_quota`, 404 `model_not_found`
     filter                  400 `content_filter`
-    logprobs, schema        400 as a model without log-probabilities, or schemas, words it
+    schema                  400 as a model without schemas words it
     reset                   the connection is reset instead of an answer
     malformed, truncated    a 200 whose body is no JSON; half an answer
     empty, odd              a 200 without a text; with the text "Perhaps"
@@ -22,7 +22,7 @@ from typing import Any, Literal
 PAID_FAULTS = frozenset({"malformed", "truncated", "empty", "odd"})
 #: Faults that show after the latency, without an answer.
 LATE_FAULTS = frozenset({"500", "502", "504", "reset"})
-FAULTS = PAID_FAULTS | LATE_FAULTS | {"quota", "model", "filter", "logprobs", "schema"}
+FAULTS = PAID_FAULTS | LATE_FAULTS | {"quota", "model", "filter", "schema"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,16 +50,15 @@ class Settings:
 
     `rates` draws a fault for each request by its number; `on_content` (a piece of text -> fault)
     is the same for a question however often it is asked. `logprobs`: what an answer has of them is
-    given to those who ask, or they are ignored or refused. `schema`: whether a JSON schema of the
-    answer is taken. `completion_tokens` is a number or
-    (least, most), then drawn by content.
+    given to those who ask, or they are ignored. `schema`: whether a JSON schema of the answer is
+    taken. `completion_tokens` is a number or (least, most), then drawn by content.
     """
 
     # answers
     latency_s: float = 0.0
     text: str | None = None
     completion_tokens: int | tuple[int, int] | None = None
-    logprobs: Literal["given", "ignored", "refused"] = "given"
+    logprobs: Literal["given", "ignored"] = "given"
     schema: Literal["taken", "refused"] = "taken"
     # who may ask what
     key: str | None = None
@@ -69,7 +68,6 @@ class Settings:
     tpm: float | None = None
     depth_s: float = 60.0
     headers: Literal["answer", "none"] = "answer"
-    retry_after: Literal["both", "none"] = "both"
     quota_after: int | None = None
     # faults
     script: Mapping[int, str] = dataclasses.field(default_factory=dict)

@@ -94,14 +94,3 @@ async def test_a_server_that_refuses_more_tokens_ends_the_question() -> None:
     assert (outcome.kind, outcome.attempts, outcome.raw) == ("length", 2, "cut")
     for words in ("cut off at max_tokens", "512", "max_tokens is too large"):
         assert words in outcome.message
-
-
-async def test_where_the_context_ends_no_more_tokens_are_asked_for() -> None:
-    async def reply(request: Request) -> Completion:
-        await lowlevel.checkpoint()
-        return completion("cut", "model_length")
-
-    provider = FakeProvider(reply)
-    outcomes, _ = await asked(provider, "a")
-    assert values(outcomes) == ["length!"]
-    assert sent(provider) == [(256, 0), (256, 1), (256, 2)]

@@ -176,6 +176,7 @@ async def test_retry_failed_asks_for_as_many_new_samples_as_usual() -> None:
     ("answer", "kind"),
     [
         pytest.param(completion("half an ans", "length"), "length", id="cut off"),
+        pytest.param(completion("half an ans", "model_length"), "length", id="no more context"),
         pytest.param(completion("  \n"), "empty", id="empty"),
         pytest.param(completion("I cannot", "refusal"), "refusal", id="declined"),
     ],
@@ -188,14 +189,6 @@ async def test_unusable_answers_are_new_samples_then_failures(
     assert isinstance(outcome, Failure)
     assert (outcome.kind, outcome.raw) == (kind, answer.text)
     assert len(provider.asked) == 3
-
-
-async def test_a_rejected_request_is_a_failure_and_not_cached() -> None:
-    refused = RejectedError("no", "context_length")
-    provider, cache = FakeProvider(scripted(refused, completion("good"))), MemoryCache()
-    outcomes, _ = await asked(provider, "a", "b", cache=cache, max_concurrency=1)
-    assert values(outcomes) == ["context_length!", "good"]
-    assert len(cache.answers) == 1
 
 
 async def test_a_filtered_answer_is_kept_as_rejected_and_not_asked_for_again() -> None:

@@ -283,22 +283,6 @@ async def test_a_connection_that_was_idle_for_long_is_not_used(monkeypatch: pyte
         assert server.n_connections == 2
 
 
-async def test_a_used_connection_that_drops_a_request_is_not_asked_again():
-    """The server has read it; whether it was done, and billed, is unknown."""
-
-    async def handler(visit: Visit) -> None:
-        await visit.request()
-        await visit.send(answer())
-        await visit.request()
-
-    async with serving(handler) as server, connected(server) as direct:
-        await post(direct)
-        with pytest.raises(TransientError) as caught:
-            await post(direct)
-        assert caught.value.kind == "dropped"
-        assert (server.n_connections, len(server.heads)) == (1, 2)
-
-
 async def test_a_cancelled_request_closes_its_connection_and_no_other():
     """Its answer is still to come; the next request must not read it."""
     waiting, closed = anyio.Event(), anyio.Event()
@@ -390,12 +374,6 @@ async def test_headers_come_from_us(key: str | None, monkeypatch: pytest.MonkeyP
             "x-team": "blue",
             **({"authorization": f"bearer {key}"} if key else {}),
         }
-
-
-async def test_a_server_with_an_ipv6_address():
-    async with serving(always(answer(b"six")), host="::1") as server, connected(server) as direct:
-        assert direct.base_url.startswith("http://[::1]:")
-        assert (await post(direct)).body == b"six"
 
 
 # -- proxies

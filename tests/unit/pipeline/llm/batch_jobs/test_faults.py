@@ -256,6 +256,7 @@ OF_OPENAI: list[tuple[Any, type[Exception], str | None]] = [
     (error(404, code="model_not_found"), UnknownModelError, None),
     (error(401), AuthenticationError, None),
     (error(429), RateLimitError, "rate_limit"),
+    (error(429, "Too low", code="insufficient_quota"), QuotaError, None),
     (error(429, "Enqueued token limit reached"), QueueFullError, "rate_limit"),
     (error(500), TransientError, "status"),
     ((502, "<html>"), TransientError, "status"),
@@ -291,16 +292,6 @@ async def test_failed_lines_become_our_errors(
     assert texts([good]) == ["re good"]
     n_tries = 3 if isinstance(bad, TransientError) else 1
     assert server.sizes == [2, 1, 1][:n_tries]
-
-
-async def test_a_spent_quota_loses_no_answer(server: BatchServer, machine: Machine):
-    spent = error(429, "Your credit balance is too low", code="insufficient_quota")
-    server.line = lambda body, n: spent if text_of(body) == "bad" else fine(body, n)
-    requests = [machine.question("good"), machine.question("bad")]
-    good, bad = await ask(machine.provider(), requests)
-    assert texts([good]) == ["re good"]
-    assert isinstance(bad, QuotaError)
-    assert server.sizes == [2]
 
 
 # -- dialects

@@ -31,13 +31,6 @@ def journal(tmp_path: Path) -> JobJournal:
     return made
 
 
-def test_a_job_is_noted_until_it_is_removed(journal: JobJournal):
-    assert journal.read() == [RECORD]
-    journal.remove(RECORD)
-    journal.remove(RECORD)
-    assert journal.read() == []
-
-
 @pytest.mark.parametrize("damage", ["{", "[]", '{"v": 3}', '{"v": 3, "keys": [], "odd": 1}', "v2"])
 def test_a_record_that_cannot_be_read_may_stand_for_a_paid_job(journal: JobJournal, damage: str):
     """So it is not passed over in silence."""

@@ -31,6 +31,8 @@ MTOK = 10**6
 OPENAI = "https://api.openai.com/v1"
 ANTHROPIC = "https://api.anthropic.com"
 AZURE = "https://mine.openai.azure.com/openai/v1"
+GOOGLE = "https://generativelanguage.googleapis.com/v1beta/openai"
+CACHED = Usage(MTOK, 0, MTOK // 2, None, MTOK // 4, "standard")
 OWN = {"input_price": 1.0, "output_price": 3.0}
 
 
@@ -105,47 +107,19 @@ def test_builtin_costs_nothing() -> None:
 @pytest.mark.parametrize(
     ("url", "model", "usage", "costs", "at_most"),
     [
-        pytest.param(OPENAI, "gpt-4o-mini", Usage(MTOK, 0), 0.15, False, id="prompt"),
-        pytest.param(OPENAI, "gpt-4o-mini", Usage(0, MTOK), 0.6, False, id="answer"),
-        pytest.param(OPENAI, "gpt-4o-mini", Usage(MTOK, 0, MTOK), 0.075, False, id="cached"),
-        pytest.param(
-            OPENAI,
-            "gpt-4o-mini",
-            Usage(MTOK, 0, service_tier="priority"),
-            0.25,
-            False,
-            id="priority",
-        ),
-        pytest.param(OPENAI, "gpt-5", Usage(MTOK, 0, service_tier="flex"), 0.625, False, id="flex"),
-        pytest.param(
-            OPENAI,
-            "gpt-4o-mini",
-            Usage(MTOK, 0, service_tier="flex"),
-            0.15,
-            True,
-            id="flex without a price",
-        ),
-        pytest.param(OPENAI, "gpt-4", Usage(MTOK, 0, MTOK), 30, True, id="cached without a price"),
-        pytest.param(
-            ANTHROPIC,
-            "claude-haiku-4-5",
-            Usage(MTOK, 0, MTOK // 2, None, MTOK // 4, "standard"),
-            0.05 + 0.3125 + 0.25,
-            False,
-            id="Anthropic's cache, read and written",
-        ),
-        pytest.param(
-            ANTHROPIC, "claude-haiku-4-5", Usage(MTOK, 0), 1.25, True, id="perhaps written"
-        ),
-        pytest.param(
-            "https://generativelanguage.googleapis.com/v1beta/openai",
-            "gemini-2.5-flash",
-            Usage(MTOK, 0, MTOK // 2),
-            0.15 + 0.015,
-            False,
-            id="Google",
-        ),
-        pytest.param(AZURE, "gpt-4.1", Usage(MTOK, 0), 2, False, id="Azure"),
+        (OPENAI, "gpt-4o-mini", Usage(MTOK, 0), 0.15, False),
+        (OPENAI, "gpt-4o-mini", Usage(0, MTOK), 0.6, False),
+        (OPENAI, "gpt-4o-mini", Usage(MTOK, 0, MTOK), 0.075, False),
+        (OPENAI, "gpt-4o-mini", Usage(MTOK, 0, service_tier="priority"), 0.25, False),
+        (OPENAI, "gpt-5", Usage(MTOK, 0, service_tier="flex"), 0.625, False),
+        # flex and the cache without a price of their own
+        (OPENAI, "gpt-4o-mini", Usage(MTOK, 0, service_tier="flex"), 0.15, True),
+        (OPENAI, "gpt-4", Usage(MTOK, 0, MTOK), 30, True),
+        # Anthropic's cache, read and written, or perhaps written
+        (ANTHROPIC, "claude-haiku-4-5", CACHED, 0.05 + 0.3125 + 0.25, False),
+        (ANTHROPIC, "claude-haiku-4-5", Usage(MTOK, 0), 1.25, True),
+        (GOOGLE, "gemini-2.5-flash", Usage(MTOK, 0, MTOK // 2), 0.15 + 0.015, False),
+        (AZURE, "gpt-4.1", Usage(MTOK, 0), 2, False),
     ],
 )
 def test_an_answer_costs_what_the_table_says(
@@ -179,29 +153,30 @@ def test_a_batch_costs_half(model: str) -> None:
         assert usd(batch, MTOK, 0, MTOK) == usd(online, MTOK, 0, MTOK)
 
 
+MINI, KIMI = "gpt-4o-mini", "kimi-k2-0905-preview"
+
+
 @pytest.mark.parametrize(
     ("url", "model", "is_known"),
     [
-        pytest.param(OPENAI, "gpt-4o-mini", True, id="openai"),
-        pytest.param("https://api.openai.com:443/v1/", "gpt-4o-mini", True, id="its port said"),
+        pytest.param(OPENAI, MINI, True, id="openai"),
+        pytest.param("https://api.openai.com:443/v1/", MINI, True, id="its port said"),
         pytest.param("https://api.groq.com/openai/v1", "llama-3.3-70b-versatile", True, id="groq"),
-        pytest.param("https://api.moonshot.ai/v1", "kimi-k2-0905-preview", True, id="an open end"),
+        pytest.param("https://api.moonshot.ai/v1", KIMI, True, id="an open end"),
         pytest.param("https://openrouter.ai/api/v1", "openai/gpt-4o-mini", True, id="openrouter"),
         pytest.param(AZURE, "gpt-4.1", True, id="azure"),
-        pytest.param("http://127.0.0.1:8000/v1", "gpt-4o-mini", False, id="loopback"),
-        pytest.param("https://llm.example.org/v1", "gpt-4o-mini", False, id="another host"),
-        pytest.param("https://api.openai.com.example.org", "gpt-4o-mini", False, id="host begins"),
-        pytest.param("https://example.org/api.openai.com/v1", "gpt-4o-mini", False, id="a path"),
-        pytest.param("https://api.openai.com@example.org", "gpt-4o-mini", False, id="a user name"),
-        pytest.param("https://api.openai.com:8443/v1", "gpt-4o-mini", False, id="another port"),
-        pytest.param("http://api.openai.com/v1", "gpt-4o-mini", False, id="plain http"),
-        pytest.param("https://api.openai.com:port/v1", "gpt-4o-mini", False, id="no port"),
-        pytest.param("https://[api.openai.com]/v1", "gpt-4o-mini", False, id="no host"),
-        pytest.param("https://api.anthropic.com/v1", "gpt-4o-mini", False, id="another company"),
+        pytest.param("http://127.0.0.1:8000/v1", MINI, False, id="loopback"),
+        pytest.param("https://llm.example.org/v1", MINI, False, id="another host"),
+        pytest.param("https://api.openai.com.example.org", MINI, False, id="host begins"),
+        pytest.param("https://example.org/api.openai.com/v1", MINI, False, id="a path"),
+        pytest.param("https://api.openai.com@example.org", MINI, False, id="a user name"),
+        pytest.param("https://api.openai.com:8443/v1", MINI, False, id="another port"),
+        pytest.param("http://api.openai.com/v1", MINI, False, id="plain http"),
+        pytest.param("https://api.openai.com:port/v1", MINI, False, id="no port"),
+        pytest.param("https://[api.openai.com]/v1", MINI, False, id="no host"),
+        pytest.param("https://api.anthropic.com/v1", MINI, False, id="another company"),
         pytest.param("https://example.org/.googleapis.com", "gemini-2.5-pro", False, id="in front"),
-        pytest.param(
-            "https://api.moonshot.example.org/v1", "kimi-k2-0905-preview", False, id="behind"
-        ),
+        pytest.param("https://api.moonshot.example.org/v1", KIMI, False, id="behind"),
         pytest.param(OPENAI, "no-such-model", False, id="no such model"),
         pytest.param(OPENAI, "whisper-1", False, id="paid by the minute"),
         pytest.param("https://api.perplexity.ai", "sonar", False, id="paid by the request too"),
@@ -246,38 +221,31 @@ TIERS = prices(TieredPrices(1, [Tier(10, 2), Tier(30, 4)]), TieredPrices(1, [Tie
 
 
 @pytest.mark.parametrize(
-    ("llm", "found", "costs"),
+    ("llm", "table", "costs"),
     [
-        pytest.param(
+        (
             "openai:m",
             TIERS,
             {10: 10 + 1, 11: 22 + 1, 20: 40 + 1, 21: 42 + 3, 30: 60 + 3, 31: 124 + 3},
-            id="longer prompts",
         ),
-        pytest.param(
-            "openai:m", conditional(hours(5, 6), prices(2)), {1: 4}, id="the dearest hour"
-        ),
-        pytest.param("openai:m", conditional(TOMORROW, prices(5)), {1: 10}, id="more tomorrow"),
-        pytest.param("openai:m", conditional(TOMORROW, prices(0.5)), {1: 2}, id="less tomorrow"),
-        pytest.param("openai-batch:b", prices(1), {1: 1.6}, id="a batch as the table says"),
-        pytest.param("openai-batch:m", prices(1, 4), {1: 2.5}, id="a batch for half"),
-        pytest.param(
-            "openai:gpt-9",
-            prices(1, cache_write_mtok=1.25),
-            {10: 13.5},
-            id="perhaps written to a cache unasked",
-        ),
+        ("openai:m", conditional(hours(5, 6), prices(2)), {1: 4}),  # the dearest hour
+        ("openai:m", conditional(TOMORROW, prices(5)), {1: 10}),
+        ("openai:m", conditional(TOMORROW, prices(0.5)), {1: 2}),
+        ("openai-batch:b", prices(1), {1: 1.6}),  # a batch as the table says, and for half
+        ("openai-batch:m", prices(1, 4), {1: 2.5}),
+        ("openai:gpt-9", prices(1, cache_write_mtok=1.25), {10: 13.5}),  # unasked
     ],
+    ids=["length", "hour", "more tomorrow", "less tomorrow", "batch", "half", "cache"],
 )
 def test_the_highest_price_that_may_hold_is_taken(
-    monkeypatch: pytest.MonkeyPatch, llm: str, found: Any, costs: dict[int, float]
+    monkeypatch: pytest.MonkeyPatch, llm: str, table: Any, costs: dict[int, float]
 ) -> None:
     """In picodollars a millionth of a token's, for prompts of several lengths and one token."""
     name = llm.partition(":")[2]
     variants = [PriceVariant({"processing": "batch"}, prices(0.8))] if name == "b" else None
-    info = ModelInfo(name, ClauseEquals(name), prices=found, price_variants=variants)
-    table = [Provider("openai", "OpenAI", r"https://api\.openai\.com", models=[info])]
-    snapshot = data_snapshot.DataSnapshot(table, from_auto_update=False)
+    info = ModelInfo(name, ClauseEquals(name), prices=table, price_variants=variants)
+    company = Provider("openai", "OpenAI", r"https://api\.openai\.com", models=[info])
+    snapshot = data_snapshot.DataSnapshot([company], from_auto_update=False)
     monkeypatch.setattr(data_snapshot, "get_snapshot", lambda: snapshot)
     price = known(llm)
     assert {n: round(usd(price, n, 1) * MTOK, 6) for n in costs} == costs

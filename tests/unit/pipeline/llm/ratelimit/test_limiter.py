@@ -31,14 +31,6 @@ class Script:
                 self.in_flight += 1
         return permits
 
-    def take_at_once(self, most: int = 1000) -> int:
-        """How many permits are to be had without waiting."""
-        n = 0
-        while n < most and self.limiter.try_reserve((0, 0), self.in_flight) is not None:
-            n += 1
-            self.in_flight += 1
-        return n
-
     def answer(self, permits: list[Permit]) -> None:
         self.in_flight -= len(permits)
         for permit in permits:
@@ -91,23 +83,3 @@ def test_failures_give_tokens_back_unless_they_count(counted: bool):
     (permit,) = script.take(1, tokens=(100, 6000))
     script.limiter.failed(permit, counted=counted)
     assert script.limiter.wait_s((0, 100), 0) == pytest.approx(60 if counted else 1, rel=0.06)
-
-
-def test_until_the_server_has_said_anything_the_first_burst_stays_small():
-    """Its limits come with its first answer; without any, more go with each answer."""
-    script = Script()
-    permits = script.take(8)
-    script.now += 60
-    assert script.take_at_once() == 0
-    script.answer(permits)
-    assert script.take_at_once() == 12
-
-
-def test_answers_that_do_not_come_in_time_let_fewer_go_at_once():
-    script = Script(slow_start=False)
-    permits = script.take(17)
-    script.now += 60
-    for permit in permits:
-        script.in_flight -= 1
-        script.limiter.failed(permit, counted=True, timed_out=True)
-    assert script.take_at_once() == 8
