@@ -356,7 +356,7 @@ _loading = threading.Lock()
 @functools.lru_cache(maxsize=KEPT_MODELS)
 def _load(role: str, encoders: EncoderConfig, kept: Path | None) -> Any:
     model = load_model(role, encoders)
-    return model if kept is None else open_store(kept, on_notice=logger.warning).around(model)
+    return model if kept is None else open_store(kept).around(model)
 
 
 def _in_order(rows: pl.DataFrame, failed: pl.DataFrame, *columns: str) -> pl.DataFrame:

@@ -64,15 +64,14 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
     """Show the folder of the answers, their number, size and models."""
     from claimscore.cache.maintenance import CacheDetails, details
     from claimscore.cache.store import DiskCache
-    from claimscore.pipeline.encoders.results import FOLDER as MODELS
-    from claimscore.pipeline.encoders.results import stored_models
+    from claimscore.pipeline.encoders.results import open_store
 
     folder = cache_dir or user_cache_dir()
     numbers = CacheDetails()
     if DiskCache.is_in(folder):
         with _opened_cache(folder) as store:
             numbers = details(store)
-    models = stored_models(folder / MODELS)
+    n_results, n_bytes = open_store(folder).size()
     facts = {
         "folder": str(folder),
         "entries": numbers.entries,
@@ -82,6 +81,7 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
         "oldest": _iso(numbers.oldest),
         "newest": _iso(numbers.newest),
         "models": dict(numbers.models.most_common()),
+        "model_results": {"rows": n_results, "bytes": n_bytes},
     }
     lines = [
         str(folder),
@@ -93,10 +93,8 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
     lines += [f"{n:,} by {model}" for model, n in numbers.models.most_common()]
     if numbers.damaged:
         lines.append(f"{numbers.damaged:,} damaged answers; `claimscore cache verify` names them")
-    lines += [model.text() for model in models]
-    _tell(
-        as_json, facts | {"model_results": [model.to_json() for model in models]}, "\n".join(lines)
-    )
+    lines.append(f"{n_results:,} results of models, {n_bytes / 1e6:,.1f} MB")
+    _tell(as_json, facts, "\n".join(lines))
 
 
 def _iso(time_s: float | None) -> str | None:
@@ -143,31 +141,13 @@ def cache_verify(cache_dir: Path | None, as_json: bool) -> int:
 @own_option("--dry-run", is_flag=True, help="Print the answers to remove; remove nothing.")
 @json_option
 def cache_prune(cache_dir: Path | None, age_s: float, dry_run: bool, as_json: bool) -> None:
-    """Remove answers older than a given age, without a question.
-
-    The stored results of a model go where none was added for that time.
-    """
+    """Remove answers older than a given age, without a question."""
     from claimscore.cache.maintenance import prune
-    from claimscore.cache.store import DiskCache
-    from claimscore.pipeline.encoders.results import FOLDER as MODELS
-    from claimscore.pipeline.encoders.results import prune_models
 
-    folder = cache_dir or user_cache_dir()
-    n_pruned = 0
-    if DiskCache.is_in(folder) or not (folder / MODELS).is_dir():
-        with _opened_cache(cache_dir) as store:
-            n_pruned = prune(store, age_s, dry_run=dry_run)
+    with _opened_cache(cache_dir) as store:
+        n_pruned = prune(store, age_s, dry_run=dry_run)
     verb = "would be removed" if dry_run else "removed"
-    models = prune_models(folder / MODELS, age_s, dry_run=dry_run)
-    _tell(
-        as_json,
-        {
-            "entries": n_pruned,
-            "model_results": [model.to_json() for model in models],
-            "dry_run": dry_run,
-        },
-        "\n".join([f"{n_pruned:,} answers {verb}", *(f"gone: {model.text()}" for model in models)]),
-    )
+    _tell(as_json, {"entries": n_pruned, "dry_run": dry_run}, f"{n_pruned:,} answers {verb}")
 
 
 @cache.command("export")

@@ -21,7 +21,7 @@ import anyio.to_thread
 import polars as pl
 from anyio import CapacityLimiter
 
-from claimscore.config import RunConfig
+from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.encoders import Models, Worker, load_model, load_workers
 from claimscore.pipeline.encoders.devices import device_wait_s
@@ -29,7 +29,7 @@ from claimscore.pipeline.encoders.protocols import OnBatch
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.passes import TABLES_READ, PassInput
 from claimscore.pipeline.plan import ChunkTodo, PlannedPass
-from claimscore.pipeline.progress import Progress, ProgressReporter
+from claimscore.pipeline.progress import PassDone, Progress, ProgressReporter
 from claimscore.pipeline.settings import add_settings, model_settings
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON
@@ -128,6 +128,33 @@ def _broken(planned: PlannedPass, failures: pl.DataFrame) -> frozenset[str]:
         return frozenset()
     of_sides = pl.col("stage").is_in(after) & pl.col("side").is_in(planned.need.sides)
     return frozenset(failures.filter(of_sides)["id"])
+
+
+#: A pass that took less time says little of the pace.
+LEAST_S = 1.0
+
+
+def remember_paces(
+    passes: Mapping[str, PassDone], roles: Mapping[str, str], encoders: EncoderConfig
+) -> None:
+    """Keep how many items a second the passes did of one device's work; `roles` are theirs."""
+    for step, work in passes.items():
+        if work.seconds >= LEAST_S and work.items:
+            pace = {"per_second": round(work.items / work.seconds, 3)}
+            open_store(None).remember(_pace_name(step, roles[step], encoders), pace)
+
+
+def recall_pace(step: str, role: str, encoders: EncoderConfig) -> float | None:
+    """Items a second that the pass last did on this machine; None where it is not known.
+
+    By pass, for pairs of one are of like length, those of another may be ten times as long.
+    """
+    pace = open_store(None).recall(_pace_name(step, role, encoders))
+    return None if pace is None else pace["per_second"]
+
+
+def _pace_name(step: str, role: str, encoders: EncoderConfig) -> str:
+    return f"pace | {step} | {getattr(encoders, role) or ''} | {encoders.device}"
 
 
 class ChunkUndoneError(Exception):

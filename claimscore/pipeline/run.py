@@ -22,8 +22,7 @@ from claimscore.pipeline.estimate import Estimate, estimate_left
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.llm.providers.base import is_local
 from claimscore.pipeline.llm.session import why_not_asked
-from claimscore.pipeline.model_stage import ModelPool, local_models
-from claimscore.pipeline.paces import remember_paces
+from claimscore.pipeline.model_stage import ModelPool, local_models, remember_paces
 from claimscore.pipeline.plan import (
     ChunkTodo,
     Plan,

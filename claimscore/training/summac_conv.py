@@ -116,7 +116,7 @@ def train_summac_conv(
     settings = {**DEFAULTS, **dict(config.settings)}
     records = read_texts(config.tables, labelled=True)
     _check_labels(config, records["label"].to_list())
-    store = open_store(None, on_notice=logger.warning)
+    store = open_store(None)
     model = cast(PairClassifier, store.around(classifier or load_pair_classifier(config.encoders)))
     matrices = _matrices(records, cut_pass(settings), model, progress).whole
     edges = bin_edges(settings["bins"])

@@ -396,7 +396,7 @@ def _models(session: Session) -> None:
     records = _hotels(folder)
     estimate = ("estimate", records, "--metrics", "caspr,ds", "--json")
     with pytest.MonkeyPatch.context() as patch:  # how fast models were is this machine's
-        patch.setenv("CLAIMSCORE_STATE_DIR", str(folder / "no-paces"))
+        patch.setenv("CLAIMSCORE_CACHE_DIR", str(folder / "no-paces"))
         session.call("estimate", *estimate)
         session.call("estimate priced", *estimate, "--llm", "openai:gpt-4o-mini")
     session.call("models check none", "models", "check", folder / "none", "--role", "nli", "--json")

@@ -22,7 +22,6 @@ BASE = {
     "atomic",
     "csv_text",
     "file_lock",
-    "state_file",
     "__init__",
 }
 
@@ -43,7 +42,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "atomic": {"errors"},
     "csv_text": set(),
     "file_lock": set(),
-    "state_file": {"atomic", "errors"},
     "addresses": {"errors"},
     "http_headers": {"types"},
     "http_policy": {"errors", "addresses"},

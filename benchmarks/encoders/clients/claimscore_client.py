@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from claimscore.config import EncoderConfig
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.protocols import ModelInfo
-from claimscore.pipeline.encoders.results import ModelStore, StoreStats
+from claimscore.pipeline.encoders.results import StoreStats, open_store
 
 #: Pairs in one call, as a chunk of a run has them.
 LOOKUP_WINDOW = 5000
@@ -117,7 +117,7 @@ def lookup(job: Job) -> Work:
     shuffled = windows(random.Random(0).sample(job.pairs, len(job.pairs)))
 
     def seconds(folder: Path, expect: str, calls: Sequence[Sequence[Any]]) -> float:
-        store = ModelStore(folder, on_notice=print)
+        store = open_store(folder, on_notice=print)
         model = store.around(_Free())
         began = time.perf_counter()
         for pairs in calls:

@@ -17,17 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from claimscore import __version__
-from claimscore.config import DType, EncoderConfig, user_state_dir
+from claimscore.config import DType, EncoderConfig
 from claimscore.pipeline.encoders.devices import device_names, gpu_name, resolve_device
+from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.encoders.served import is_served
-from claimscore.state_file import read_state, write_state
 
 if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger("claimscore")
 
-VERDICTS_FILE = "bfloat16.json"
 #: Pairs of made-up texts that a model is tried with.
 N_PAIRS = 300
 #: The most that bfloat16 may differ by, by role: in probabilities, 1 - cosine, BERTScore.
@@ -72,7 +71,7 @@ def multiplies_faster(device: torch.device) -> bool:
 def is_safe(role: str, config: EncoderConfig, device: torch.device, load: Load) -> bool:
     """Whether a model's numbers in bfloat16 are near those in float32 on `N_PAIRS` pairs.
 
-    Found out once, and kept in the user's state by model, version, processor and libraries.
+    Found out once, and kept with the results of models by model, version, processor and libraries.
     """
     import torch
 
@@ -82,10 +81,11 @@ def is_safe(role: str, config: EncoderConfig, device: torch.device, load: Load) 
     revision = ModelLoader(config).find(name).revision
     kind = gpu_name(device) if device.type == "cuda" else _cpu_name()
     layer = str(config.token_layer) if role == "token_encoder" else ""
-    key = " | ".join((role, name, layer, revision, kind, torch.__version__, __version__))
-    path = user_state_dir() / VERDICTS_FILE
-    row = read_state(path).get(key)
-    if not isinstance(row, dict) or type(row.get("safe")) is not bool:
+    facts = (role, name, layer, revision, kind, torch.__version__, __version__)
+    key = " | ".join(("bfloat16", *facts))
+    store = open_store(None)
+    row = store.recall(key)
+    if row is None:
         logger.warning("%s: comparing bfloat16 with float32, once on this machine", name)
         pairs = made_up_pairs(N_PAIRS)
         exact, rounded = (
@@ -93,7 +93,7 @@ def is_safe(role: str, config: EncoderConfig, device: torch.device, load: Load) 
             for dtype in ("float32", "bfloat16")
         )
         row = compare_numbers(role, exact, rounded)
-        write_state(path, {key: row})
+        store.remember(key, row)
     return bool(row["safe"])
 
 

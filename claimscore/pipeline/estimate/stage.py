@@ -42,7 +42,7 @@ from claimscore.pipeline.llm_stage import (
     task_result,
     task_units,
 )
-from claimscore.pipeline.paces import recall_pace
+from claimscore.pipeline.model_stage import recall_pace
 from claimscore.pipeline.passes.pass_counts import count_items
 from claimscore.pipeline.plan import (
     ChunkTodo,

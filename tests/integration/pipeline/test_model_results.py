@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,11 +11,11 @@ import numpy as np
 import pytest
 
 import claimscore.pipeline.model_stage as working
-from claimscore.cli import main
-from claimscore.config import RunConfig
+from claimscore.config import RunConfig, user_cache_dir
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.run import run
 from claimscore.types import JSON
+from tests.support.command_line import Command
 
 
 class Classifier:
@@ -81,24 +80,8 @@ def test_a_second_run_of_another_metric_computes_nothing(
     assert third["model_items"] == {"computed": None, "stored": None}
 
 
-def test_the_cache_commands_know_of_it(
-    records: Path, tmp_path: Path, classifier: Classifier, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scored(records, tmp_path / "one", "caspr")
-    folder = Path(os.environ["CLAIMSCORE_CACHE_DIR"])
-
-    def said(*arguments: str) -> Any:
-        capsys.readouterr()
-        assert main(["cache", *arguments, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)["model_results"]
-
-    (model,) = said("stats")
-    named = model["kind"], model["model"], model["rows"]
-    assert named == ("nli", "chance", len(classifier.asked))
-    assert said("prune", "--older-than", "1d") == []
-    for path in (folder / "models").rglob("*"):
-        os.utime(path, (0, 0))
-    assert len(said("prune", "--older-than", "1d", "--dry-run")) == 1
-    assert len(said("prune", "--older-than", "1d")) == 1
-    assert said("stats") == []
-    assert [path for path in (folder / "models").iterdir() if path.is_dir()] == []
+def test_the_cache_commands_know_of_it(records: Path, classifier: Classifier, cli: Command) -> None:
+    scored(records, records.parent / "one", "caspr")
+    results = cli("cache", "stats", "--json").json()["model_results"]
+    assert results["rows"] == len(classifier.asked)
+    assert results["bytes"] == user_cache_dir().joinpath("models.db").stat().st_size

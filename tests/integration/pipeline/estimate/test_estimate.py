@@ -297,7 +297,7 @@ def test_what_a_model_did_a_second_is_remembered(
     """By the last run of this pass, model and device; pairs of claims that are guessed are about
     what the model is then asked. A run that took stored results says nothing of the pace."""
     monkeypatch.setattr(model_stage, "load_model", lambda role, config: FakeModel())
-    monkeypatch.setattr("claimscore.pipeline.paces._LEAST_S", 0.0)
+    monkeypatch.setattr("claimscore.pipeline.model_stage.LEAST_S", 0.0)
     config = RunConfig(str(EXAMPLES), tmp_path / "run", ("caspr",))
     before = estimate_run(config).passes[0]
     assert (before.per_second, before.is_about) == (None, True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Sequence
+import contextlib
+import resource
+import sqlite3
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from claimscore.pipeline.encoders import results
 from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
-from claimscore.pipeline.encoders.results import KEYS, VALUES, ModelStore, ResultFolder
+from claimscore.pipeline.encoders.results import open_store
 
 INFO = ModelInfo("org/model", "abc", "float32")
 
@@ -61,16 +61,12 @@ class Encoder(Model):
 
 
 def opened(folder: Path, model: Any, notices: list[str] | None = None) -> Any:
-    store = ModelStore(folder, on_notice=([] if notices is None else notices).append)
-    return store.around(model)
+    """The model with the store of a folder; every notice is heard."""
+    return open_store(folder, on_notice=([] if notices is None else notices).append).around(model)
 
 
 def pairs(*names: str) -> list[tuple[str, str]]:
     return [(name, f"{name} too") for name in names]
-
-
-def only_folder(folder: Path) -> Path:
-    return next(path for path in folder.iterdir() if path.is_dir())
 
 
 def test_stored_and_new_pairs_come_back_in_order(tmp_path: Path) -> None:
@@ -103,12 +99,9 @@ def test_embeddings_are_stored_by_the_text_that_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["model", "revision", "dtype", "limit"])
 def test_what_changes_numbers_is_never_shared(tmp_path: Path, what: str) -> None:
-    """The keys know their model, whatever a folder is called."""
     opened(tmp_path, Classifier()).classify(pairs("a"))
     model = Classifier(limit=256) if what == "limit" else Classifier(INFO._replace(**{what: "x"}))
-    other = opened(tmp_path, model)
-    shutil.copytree(only_folder(tmp_path), other.rows.folder)
-    other.classify(pairs("a"))
+    opened(tmp_path, model).classify(pairs("a"))
     assert model.asked == pairs("a")
 
 
@@ -134,12 +127,15 @@ def test_progress_counts_inputs_and_rejected_ones_are_the_callers(tmp_path: Path
     assert stored.classify([]).shape == (0, 3)
 
 
-def result_folder(parent: Path, notices: list[str] | None = None) -> ResultFolder:
-    return ResultFolder(parent, {"kind": "test"}, ([] if notices is None else notices).append)
-
-
-def keep(folder: ResultFolder, keys: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:
-    return folder.keep(keys, values, np.zeros(len(keys), dtype=bool))
+def test_facts_are_kept_by_name(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "new")
+    assert store.recall("pace") is None
+    for value in ({"safe": True}, {"per_second": 12.5, "of": "ä\ud800"}):
+        store.remember("pace", value)
+    store.remember("\ud800", {})
+    assert open_store(tmp_path / "new").recall("pace") == value
+    assert store.size() == (2, store.path.stat().st_size)
+    assert [path.stat().st_mode & 0o077 for path in (store.path, store.path.parent)] == [0, 0]
 
 
 @given(data=st.data())
@@ -147,10 +143,9 @@ def test_damage_never_gives_a_wrong_number(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("damage")
-    keys = np.random.default_rng(1).integers(0, 2**63, (40, 2), dtype=np.uint64)
-    rows = np.random.default_rng(0).random((40, 3)).astype(np.float32)
-    keep(result_folder(folder), keys, rows)
-    path = only_folder(folder) / data.draw(st.sampled_from([KEYS, VALUES]))
+    asked = pairs(*map(str, range(300)))
+    right = opened(folder, Classifier()).classify(asked)
+    path = folder / "models.db"
     content = bytearray(path.read_bytes())
     at = data.draw(st.integers(0, len(content) - 1))
     if data.draw(st.booleans()):
@@ -159,55 +154,64 @@ def test_damage_never_gives_a_wrong_number(
         del content[at:]
     path.write_bytes(content)
     notices: list[str] = []
-    files = result_folder(folder, notices)
-    which, got = files.look_up(keys)
-    assert got[:, 1:].tobytes() == rows[which].tobytes()
-    assert keep(files, keys, rows).tobytes() == rows.tobytes()
-    assert all("they are damaged" in notice for notice in notices)
+    stored = opened(folder, model := Classifier(), notices)
+    numbers = stored.classify(asked)
+    for pair, row, before in zip(asked, numbers, right, strict=True):
+        assert pair in model.asked or row.tobytes() == before.tobytes()
+    stored.classify(asked)
     assert len(notices) <= 1
-    again, got = result_folder(folder).look_up(keys)
-    assert got[:, 1:].tobytes() == rows[again].tobytes()
-    files.close()
-    if notices:
-        shutil.rmtree(only_folder(folder))
-        keep(result_folder(folder, notices), keys, rows)
-        assert result_folder(folder, notices).look_up(keys)[0].all()
-        assert len(notices) == 1
+    assert all("remove or rename the file" in notice for notice in notices)
 
 
-def test_a_folder_that_cannot_be_made_means_no_store(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no folder")
+def other_program(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE notes (text)")
+
+
+def other_format(path: Path) -> None:
+    open_store(path.parent).remember("a", {})
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA user_version = 99")
+
+
+def no_database(path: Path) -> None:
+    path.write_text("a text " * 999)
+
+
+@pytest.mark.parametrize("make", [other_program, other_format, no_database, Path.mkdir])
+def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    """One notice names it and says what to do, and the calls go on without it."""
+    path = tmp_path / "models.db"
+    make(path)
+    before = path.is_file() and path.read_bytes()
     notices: list[str] = []
-    stored = opened(tmp_path / "file" / "models", model := Classifier(), notices)
+    stored = opened(tmp_path, model := Classifier(), notices)
     for _ in range(2):
         stored.classify(pairs("a"))
     assert model.asked == pairs("a", "a")
+    assert (path.is_file() and path.read_bytes()) == before
     assert len(notices) == 1
+    assert str(path) in notices[0]
 
 
-def test_a_full_disk_means_going_on_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_means_going_on_without(tmp_path: Path) -> None:
+    """What was stored is used; the call that was not kept leaves nothing."""
+    many = pairs(*map(str, range(5000)))
     opened(tmp_path, model := Classifier()).classify(pairs("a"))
+    size = (tmp_path / "models.db").stat().st_size
     notices: list[str] = []
     stored = opened(tmp_path, model, notices)
-    pwrite, room = os.pwrite, [10]
-
-    def full(descriptor: int, data: Any, offset: int) -> int:
-        if not room[0]:
-            raise OSError(28, "No space left on device")
-        size, room[0] = min(len(data), room[0]), 0
-        return pwrite(descriptor, data[:size], offset)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(results.os, "pwrite", full)
-        stored.classify(pairs("a", "b"))
-    stored.classify(pairs("a", "b"))
-    assert model.asked == pairs("a", "b", "b")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 30_000, limits[1]))
+    try:
+        stored.classify([*many, *pairs("a")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    stored.classify(pairs("a"))
+    assert model.asked == [*pairs("a"), *many]
     assert len(notices) == 1
-    assert "disk is full" in notices[0]
-    opened(tmp_path, model).classify(pairs("a", "b"))
-    assert model.asked == pairs("a", "b", "b", "b")
+    assert "make room" in notices[0]
+    assert open_store(tmp_path).size()[0] == 1
 
 
 def test_threads_share_a_store(tmp_path: Path) -> None:
