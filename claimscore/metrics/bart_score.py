@@ -66,15 +66,12 @@ def _make(name: str, options: BartScoreOptions) -> Metric:
     )
 
     def score(tables: ChunkTables) -> list[Score]:
-        found = [text_numbers(tables, ("bart_score",), side, given) for given, side in directions]
-        return score_pairs(
-            tables, requires, against, lambda pair: _score_pair(pair, found, options)
-        )
+        rows = [text_numbers(tables, ("bart_score",), side, given) for given, side in directions]
+        return score_pairs(tables, requires, against, lambda pair: _score_pair(pair, rows, options))
 
     shown = " and ".join(f"of {side} given {given}" for given, side in directions)
     return Metric(
         name=name,
-        version="v1",
         requires=requires,
         score=score,
         signature_keys=("seq2seq_lm", "dtype", "claimscore"),
@@ -86,22 +83,22 @@ def _make(name: str, options: BartScoreOptions) -> Metric:
     )
 
 
-def _score_pair(pair: SummaryPair, found: list[TextNumbers], options: BartScoreOptions) -> Score:
+def _score_pair(pair: SummaryPair, rows: list[TextNumbers], options: BartScoreOptions) -> Score:
     means: dict[int, list[float]] = {}  # by text, one a direction
     for index in pair.texts:
-        for of_direction in found:
+        for of_direction in rows:
             numbers = of_direction.get(pair.id, {}).get(index, {})
             log_likelihood, tokens = numbers.get("log_likelihood"), numbers.get("tokens")
             if log_likelihood is None or not tokens:
                 return unscored(pair.id, "no likelihoods")
             means.setdefault(index, []).append(bart_score(log_likelihood, tokens))
-    values = {index: math.fsum(row) / len(row) for index, row in means.items()}
+    values = {index: math.fsum(of_text) / len(of_text) for index, of_text in means.items()}
     if not all(map(math.isfinite, values.values())):
         return unscored(pair.id, "a likelihood is not a finite number")
     components: dict[str, object] = {"values": values}
     if options.direction == "f":
         for place, part in enumerate(("precision", "recall")):
-            components[part] = {index: row[place] for index, row in means.items()}
+            components[part] = {index: of_text[place] for index, of_text in means.items()}
     return scored(pair.id, combined(values, options.multi), components)
 
 

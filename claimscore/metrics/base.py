@@ -67,13 +67,13 @@ class Requirements:
     @property
     def sides_of_stages(self) -> dict[str, set[str]]:
         """The sides that each stage is about."""
-        found: dict[str, set[str]] = {}
+        by_stage: dict[str, set[str]] = {}
         for stage, sides in (*self.tasks, *((need.kind, need.sides) for need in self.passes)):
-            found.setdefault(stage, set()).update(sides)
+            by_stage.setdefault(stage, set()).update(sides)
         for need in self.passes:
             if need.kind == "support":  # `--verifier llm` does a task in its place
-                found.setdefault("verify", set()).add(need.sides[-1])
-        return found
+                by_stage.setdefault("verify", set()).add(need.sides[-1])
+        return by_stage
 
 
 class ChunkTables:
@@ -133,7 +133,6 @@ class Metric:
     """
 
     name: str
-    version: str
     requires: Requirements
     score: Callable[[ChunkTables], list[Score]]
     signature_keys: tuple[str, ...]
@@ -141,6 +140,7 @@ class Metric:
     range: tuple[float, float]
     description: str
     reference: str
+    version: str = "v1"
     facts: tuple[tuple[str, str], ...] = ()
     check: Callable[[], None] = nothing_to_check
     verdict: str = ""
@@ -200,14 +200,14 @@ class MetricFamily:
 
     def known_options(self) -> tuple[MetricOption, ...]:
         """The options in the order in which names and signatures spell them."""
-        found = []
+        options = []
         for field in dataclasses.fields(self.options):
             default, choices = spelled(field.default), map(spelled, field.metadata["choices"])
             values = tuple(dict.fromkeys((default, *choices)))
             known = values if field.metadata["choices"] else None
-            said, also = field.metadata["help"], field.metadata["also"]
-            found.append(MetricOption(field.name, default, known, said, also[0] if also else ""))
-        return tuple(found)
+            help, also = field.metadata["help"], field.metadata["also"]
+            options.append(MetricOption(field.name, default, known, help, also[0] if also else ""))
+        return tuple(options)
 
     def metric(self, given: Sequence[str] = ()) -> Metric:
         """The metric with `key=value` options; the name has those that are not the default.
@@ -318,7 +318,7 @@ def text_numbers(
     if given_side is not None:
         wanted &= pl.col("given_side") == given_side
     rows = tables["text_scores"].filter(wanted).select("id", "given_index", "name", "value")
-    found: TextNumbers = {}
+    numbers: TextNumbers = {}
     for record, index, name, value in rows.iter_rows():
-        found.setdefault(record, {}).setdefault(index, {})[name] = value
-    return found
+        numbers.setdefault(record, {}).setdefault(index, {})[name] = value
+    return numbers

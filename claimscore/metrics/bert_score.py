@@ -92,8 +92,8 @@ def _make(name: str, options: MeasureOptions) -> Metric:
     def scorer(tables: ChunkTables) -> ScorePair:
         of_sides = (pl.col("candidate_side") == "summary") & (pl.col("reference_side") == against)
         rows = tables["token_scores"].filter(of_sides).iter_rows(named=True)
-        found = by_place((row["id"], row["reference_index"], row) for row in rows)
-        return lambda pair: _score_pair(pair, found.get(pair.id, {}), options)
+        of_pairs = by_place((row["id"], row["reference_index"], row) for row in rows)
+        return lambda pair: _score_pair(pair, of_pairs.get(pair.id, {}), options)
 
     return text_metric(
         name,
@@ -175,7 +175,6 @@ def _score_bs_inverse(tables: ChunkTables) -> list[Score]:
 
 BS_INVERSE = Metric(
     name="bs-inverse",
-    version="v1",
     requires=_BS_REQUIRES,
     score=_score_bs_inverse,
     signature_keys=("token_encoder", "layer", "baseline", "dtype", "claimscore"),

@@ -67,8 +67,8 @@ def _make(name: str, options: BlancOptions) -> Metric:
         numbers = text_numbers(tables, (kind,), "summary", SOURCE_SIDE)
 
         def score_pair(pair: SummaryPair) -> Score:
-            own = [numbers.get(pair.id, {}).get(index, {}) for index in pair.texts]
-            sums = {part: sum(row.get(part) or 0 for row in own) for part in COUNTS}
+            rows = [numbers.get(pair.id, {}).get(index, {}) for index in pair.texts]
+            sums = {part: sum(row.get(part) or 0 for row in rows) for part in COUNTS}
             components: dict[str, object] = {part: int(n) for part, n in sums.items()}
             try:
                 return scored(pair.id, blanc(**sums, measure=options.measure), components)
@@ -79,7 +79,6 @@ def _make(name: str, options: BlancOptions) -> Metric:
 
     return Metric(
         name=name,
-        version="v1",
         requires=requires,
         score=score,
         signature_keys=("masked_lm", "dtype", "claimscore"),

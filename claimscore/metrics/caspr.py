@@ -31,7 +31,6 @@ from claimscore.metrics.base import (
 from claimscore.metrics.claims import (
     EACH,
     NO_CELLS,
-    Cells,
     cells_by_record,
     counted,
     repeats_option,
@@ -162,17 +161,42 @@ def _score(options: CasprOptions, tables: ChunkTables) -> list[Score]:
     claims = {(record, side): texts for record, side, texts in grouped.iter_rows()}
     cells = cells_by_record(_cells(tables["nli"]))
     failed = failure_reasons(tables, _REQUIRES)
-    return [
-        _score_record(
-            record,
-            claims.get((record, "a"), []),
-            claims.get((record, "b"), []),
-            cells.get(record, NO_CELLS),
-            failed.get(record),
-            options,
-        )
-        for record in tables.records["id"]
-    ]
+
+    def score(record: str) -> Score:
+        a, b = (claims.get((record, side), []) for side in ("a", "b"))
+        n_a, n_b = len(a), len(b)
+        of_a, of_b = (counted(texts, options.repeats) for texts in (a, b))
+        components: dict[str, object] = {
+            "n_a": n_a,
+            "n_b": n_b,
+            "repeats": options.repeats,
+            "n_repeats_a": of_a.n_repeats,
+            "n_repeats_b": of_b.n_repeats,
+        }
+        if record in failed:
+            return unscored(record, failed[record], components)
+        if not (n_a and n_b):
+            return unscored(record, f"no claims in summary_{'b' if n_a else 'a'}", components)
+        shape = n_a, 2 * n_b
+        of_record = cells.get(record, NO_CELLS)
+        judged = of_record.matrix(shape)
+        if judged is None:
+            counts = f"{of_record.n_found(shape)} of {2 * n_a * n_b}"
+            reason = f"nli rows do not match the claims: {counts} are there, each once"
+            return unscored(record, reason, components)
+        if not np.isfinite(judged).all():
+            return unscored(record, "nli probabilities are not numbers", components)
+        signs = _SIGN_OF_COLUMN[judged.argmax(axis=2)]
+        pairs = np.sign(signs[:, 0::2] + signs[:, 1::2])[np.ix_(of_a.places, of_b.places)]
+        scores = _sentence_scores(pairs)
+        components |= {
+            "sentence_scores_a": of_a.by_claim(scores.a),
+            "sentence_scores_b": of_b.by_claim(scores.b),
+            "pairs": {name: int((pairs == sign).sum()) for name, sign in _SIGN_OF_LABEL.items()},
+        }
+        return scored(record, _caspr(scores), components)
+
+    return [score(record) for record in tables.records["id"]]
 
 
 def _cells(nli: pl.DataFrame) -> pl.DataFrame:
@@ -188,54 +212,9 @@ def _cells(nli: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _score_record(
-    record: str,
-    a: list[str],
-    b: list[str],
-    cells: Cells,
-    failure: str | None,
-    options: CasprOptions,
-) -> Score:
-    n_a, n_b = len(a), len(b)
-    of_a, of_b = (counted(claims, options.repeats) for claims in (a, b))
-    components: dict[str, object] = {
-        "n_a": n_a,
-        "n_b": n_b,
-        "repeats": options.repeats,
-        "n_repeats_a": of_a.n_repeats,
-        "n_repeats_b": of_b.n_repeats,
-    }
-    if failure:
-        return unscored(record, failure, components)
-    if not (n_a and n_b):
-        return unscored(record, f"no claims in summary_{'b' if n_a else 'a'}", components)
-    shape = n_a, 2 * n_b
-    judged = cells.matrix(shape)
-    if judged is None:
-        found = f"{cells.n_found(shape)} of {2 * n_a * n_b}"
-        reason = f"nli rows do not match the claims: {found} are there, each once"
-        return unscored(record, reason, components)
-    if not np.isfinite(judged).all():
-        return unscored(record, "nli probabilities are not numbers", components)
-    signs = _SIGN_OF_COLUMN[judged.argmax(axis=2)]
-    pairs = np.sign(signs[:, 0::2] + signs[:, 1::2])[np.ix_(of_a.places, of_b.places)]
-    scores = _sentence_scores(pairs)
-    return scored(
-        record,
-        _caspr(scores),
-        components
-        | {
-            "sentence_scores_a": of_a.by_claim(scores.a),
-            "sentence_scores_b": of_b.by_claim(scores.b),
-            "pairs": {label: int((pairs == sign).sum()) for label, sign in _SIGN_OF_LABEL.items()},
-        },
-    )
-
-
 def _make(name: str, options: CasprOptions) -> Metric:
     return Metric(
         name=name,
-        version="v1",
         requires=_REQUIRES,
         score=functools.partial(_score, options),
         signature_keys=("decompose", "units", "granularity", "nli", "dtype", "claimscore"),

@@ -163,7 +163,7 @@ def _read_file(path: Path) -> list[_Offer]:
         raise ConfigError(f"metric file {path}: {exc.strerror}") from exc
     digest = hashlib.sha256(code).hexdigest()[:12]
     module = _run(path, code, digest)
-    found: dict[int, _Offer] = {}
+    offers: dict[int, _Offer] = {}
     for variable, value in vars(module).items():
         if isinstance(value, Metric | MetricFamily):
             where = f"{path}, {variable}"
@@ -171,8 +171,8 @@ def _read_file(path: Path) -> list[_Offer]:
                 raise ConfigError(
                     f"{where}: metric name {value.name!r}: letters, digits and . _ + - only"
                 )
-            found.setdefault(id(value), _Offer(value, where, path, digest))
-    return list(found.values())
+            offers.setdefault(id(value), _Offer(value, where, path, digest))
+    return list(offers.values())
 
 
 def _run(path: Path, code: bytes, digest: str) -> ModuleType:

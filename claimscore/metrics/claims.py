@@ -53,12 +53,12 @@ def cells_by_record(rows: pl.DataFrame) -> dict[str, Cells]:
     runs = ordered["id"].rle().struct.unnest()
     row, column = ordered["row"].to_numpy(), ordered["column"].to_numpy()
     values = ordered.drop("id", "row", "column").to_numpy(order="c")
-    found, start = {}, 0
+    cells, start = {}, 0
     for n, record in runs.iter_rows():
-        own = slice(start, start + n)
-        found[record] = Cells(row[own], column[own], values[own])
+        rows_of = slice(start, start + n)
+        cells[record] = Cells(row[rows_of], column[rows_of], values[rows_of])
         start += n
-    return found
+    return cells
 
 
 #: Of a record that is not in the table.
@@ -74,8 +74,8 @@ EACH, ONCE = "each", "once"
 
 def repeats_option(default: str) -> Any:
     """The field `repeats` of a metric's options, with one of `each` and `once` as its default."""
-    said = "Whether a claim or fact that its side has more than once counts each time or once."
-    return option(default, said, (EACH, ONCE))
+    help = "Whether a claim or fact that its side has more than once counts each time or once."
+    return option(default, help, (EACH, ONCE))
 
 
 class Counted(NamedTuple):
@@ -87,8 +87,8 @@ class Counted(NamedTuple):
 
     def by_claim(self, values: Sequence[T]) -> list[T | None]:
         """A value for every claim, from those of the claims that count; None for the others."""
-        found = dict(zip(self.places, values, strict=True))
-        return [found.get(place) for place in range(self.n)]
+        by_place = dict(zip(self.places, values, strict=True))
+        return [by_place.get(place) for place in range(self.n)]
 
 
 def counted(texts: Sequence[str], repeats: str) -> Counted:

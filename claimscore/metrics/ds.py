@@ -33,7 +33,7 @@ def distinctiveness(texts: Sequence[str], splitter: str = "rules") -> float:
     overlap, union = _overlap_and_union([Counter(ds_tokens(text, splitter)) for text in texts])
     if not union:
         raise ValueError("distinctiveness is not defined where no text has a token (0/0)")
-    return _value(overlap, union)
+    return 100 * (1 - overlap / union)
 
 
 def ds_tokens(text: str, splitter: str = "rules") -> list[str]:
@@ -89,39 +89,29 @@ def _overlap_and_union(bags: Sequence[Counter[str]]) -> tuple[int, int]:
     return shared, union.total()
 
 
-def _value(overlap: int, union: int) -> float:
-    return 100 * (1 - overlap / union)
-
-
-def _scorer(columns: tuple[str, ...]) -> Callable[[ChunkTables], list[Score]]:
-    """The score function over those columns of the records."""
-
-    def score(tables: ChunkTables) -> list[Score]:
-        rows = tables.records.select("id", *columns).iter_rows()
-        return [_score_record(record, columns, texts) for record, *texts in rows]
-
-    return score
-
-
-def _score_record(record: str, columns: tuple[str, ...], texts: Sequence[str | None]) -> Score:
-    bags = [Counter(ds_tokens(text or "")) for text in texts]
-    components: dict[str, object] = {
-        f"n_{name}": bag.total() for name, bag in zip(_NAMES, bags, strict=False)
-    }
-    empty = next((column for column, bag in zip(columns, bags, strict=True) if not bag), None)
-    if empty:
-        return unscored(record, f"no text in {empty}", components)
-    overlap, union = _overlap_and_union(bags)
-    return scored(record, _value(overlap, union), components | {"overlap": overlap, "union": union})
-
-
 def _metric(name: str, n_texts: int, description: str) -> Metric:
     columns = _COLUMNS[:n_texts]
+
+    def score_record(record: str, *texts: str | None) -> Score:
+        bags = [Counter(ds_tokens(text or "")) for text in texts]
+        components: dict[str, object] = {
+            f"n_{name}": bag.total() for name, bag in zip(_NAMES, bags, strict=False)
+        }
+        empty = next((column for column, bag in zip(columns, bags, strict=True) if not bag), None)
+        if empty:
+            return unscored(record, f"no text in {empty}", components)
+        overlap, union = _overlap_and_union(bags)
+        return scored(
+            record, 100 * (1 - overlap / union), components | {"overlap": overlap, "union": union}
+        )
+
+    def score(tables: ChunkTables) -> list[Score]:
+        return [score_record(*row) for row in tables.records.select("id", *columns).iter_rows()]
+
     return Metric(
         name=name,
-        version="v1",
         requires=Requirements(columns=columns),
-        score=_scorer(columns),
+        score=score,
         signature_keys=("claimscore",),
         higher_is="fewer shared words",
         range=(0.0, 100.0),

@@ -129,17 +129,48 @@ class FactSimOptions:
 def _score(options: FactSimOptions, tables: ChunkTables) -> list[Score]:
     facts, cells = facts_by_side(tables["facts"]), similarities_by_record(tables["similarities"])
     failed = failure_reasons(tables, _REQUIRES)
-    return [
-        _score_record(
-            record,
-            facts.get((record, "source"), []),
-            facts.get((record, "summary"), []),
-            cells.get(record, NO_CELLS),
-            failed.get(record),
-            options,
+
+    def score(record: str) -> Score:
+        source, summary = (facts.get((record, side), []) for side in SIDES)
+        of_source, of_summary = (counted(texts, options.repeats) for texts in (source, summary))
+        components: dict[str, object] = {
+            "n_source": len(source),
+            "n_summary": len(summary),
+            "repeats": options.repeats,
+            "n_repeats_source": of_source.n_repeats,
+            "n_repeats_summary": of_summary.n_repeats,
+        }
+        if record in failed:
+            return unscored(record, failed[record], components)
+        if not (source and summary):
+            return unscored(record, f"no facts in {'summary' if source else 'source'}", components)
+        matrix = cells.get(record, NO_CELLS).matrix((len(source), len(summary)))
+        if matrix is None:
+            return unscored(record, "no similarity for some facts", components)
+        cosines = matrix[:, :, 0].astype(np.float64)
+        if not np.isfinite(cosines).all():
+            return unscored(record, "a similarity is not a number", components)
+        cosines = cosines[np.ix_(of_source.places, of_summary.places)]
+        source, summary = (
+            [texts[place] for place in of_side.places]
+            for texts, of_side in ((source, of_source), (summary, of_summary))
         )
-        for record in tables.records["id"]
-    ]
+        result = factsim_from_similarities(cosines)
+        matches_source = _matches(source, summary, cosines)
+        matches_summary = _matches(summary, source, cosines.T)
+        assert result.score is not None, "both sides have facts"
+        components |= {
+            "coverage": result.coverage,
+            "consistency": result.consistency,
+            "match": MATCH,
+            "missing": _below(matches_source),
+            "unsupported": _below(matches_summary),
+            "matches_source": matches_source,
+            "matches_summary": matches_summary,
+        }
+        return scored(record, result.score, components)
+
+    return [score(record) for record in tables.records["id"]]
 
 
 def facts_by_side(facts: pl.DataFrame) -> dict[tuple[str, str], list[str]]:
@@ -149,7 +180,7 @@ def facts_by_side(facts: pl.DataFrame) -> dict[tuple[str, str], list[str]]:
         .group_by("id", "side", maintain_order=True)
         .agg(pl.concat_str("subject", "description", separator=" ").fill_null(""))
     )
-    return {(record, side): found for record, side, found in texts.iter_rows()}
+    return {(record, side): of_side for record, side, of_side in texts.iter_rows()}
 
 
 def similarities_by_record(similarities: pl.DataFrame) -> dict[str, Cells]:
@@ -160,59 +191,6 @@ def similarities_by_record(similarities: pl.DataFrame) -> dict[str, Cells]:
             & (pl.col("row_side") == "source")
             & (pl.col("column_side") == "summary")
         ).select("id", "similarity", row="row_index", column="column_index")
-    )
-
-
-def _score_record(
-    record: str,
-    source: list[str],
-    summary: list[str],
-    cells: Cells,
-    failure: str | None,
-    options: FactSimOptions,
-) -> Score:
-    of_source, of_summary = (counted(facts, options.repeats) for facts in (source, summary))
-    components: dict[str, object] = {
-        "n_source": len(source),
-        "n_summary": len(summary),
-        "repeats": options.repeats,
-        "n_repeats_source": of_source.n_repeats,
-        "n_repeats_summary": of_summary.n_repeats,
-    }
-    if failure:
-        return unscored(record, failure, components)
-    if not (source and summary):
-        return unscored(record, f"no facts in {'summary' if source else 'source'}", components)
-    matrix = cells.matrix((len(source), len(summary)))
-    if matrix is None:
-        return unscored(record, "no similarity for some facts", components)
-    cosines = matrix[:, :, 0].astype(np.float64)
-    if not np.isfinite(cosines).all():
-        return unscored(record, "a similarity is not a number", components)
-    cosines = cosines[np.ix_(of_source.places, of_summary.places)]
-    source, summary = (
-        [facts[place] for place in of_side.places]
-        for facts, of_side in ((source, of_source), (summary, of_summary))
-    )
-    found = factsim_from_similarities(cosines)
-    matches_source, matches_summary = (
-        _matches(source, summary, cosines),
-        _matches(summary, source, cosines.T),
-    )
-    assert found.score is not None, "both sides have facts"
-    return scored(
-        record,
-        found.score,
-        components
-        | {
-            "coverage": found.coverage,
-            "consistency": found.consistency,
-            "match": MATCH,
-            "missing": _below(matches_source),
-            "unsupported": _below(matches_summary),
-            "matches_source": matches_source,
-            "matches_summary": matches_summary,
-        },
     )
 
 
@@ -235,7 +213,6 @@ def _below(matches: list[dict[str, Any]]) -> list[str]:
 def _make(name: str, options: FactSimOptions) -> Metric:
     return Metric(
         name=name,
-        version="v1",
         requires=_REQUIRES,
         score=functools.partial(_score, options),
         signature_keys=("facts", "embedder", "dtype", "claimscore"),

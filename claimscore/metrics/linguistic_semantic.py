@@ -138,7 +138,6 @@ def _make(name: str, options: LSOptions) -> Metric:
 
     return Metric(
         name=name,
-        version="v1",
         requires=requires,
         score=score,
         signature_keys=("ls_model", "dtype", "claimscore"),

@@ -70,15 +70,35 @@ def _make(name: str, options: JudgeOptions) -> Metric:
 
     def score(tables: ChunkTables) -> list[Score]:
         failed, answers = _failures(tables), _answers(tables)
-        return [
-            _score_record(row, asked, options.expectation, failed, answers)
-            for row in tables.records.iter_rows(named=True)
-        ]
+
+        def score_record(row: Mapping[str, Any]) -> Score:
+            record, blank = row["id"], blank_reason(row, _REQUIRES.columns)
+            if blank:
+                return unscored(record, blank)
+            components: dict[str, object] = {}
+            values: list[float] = []
+            for dimension in asked:
+                key = (record, DIMENSIONS.index(dimension))
+                if key in failed:
+                    return unscored(
+                        record, f"judge failed for {dimension}: {failed[key]}", components
+                    )
+                if key not in answers:
+                    return unscored(record, f"no grade of {dimension}", components)
+                grade = _mean_grade(
+                    [_grade(answer, options.expectation) for answer in answers[key]]
+                )
+                if grade["value"] is None:
+                    return unscored(record, f"no log-probabilities: {dimension}", components)
+                components[dimension] = grade
+                values.append(grade["value"])
+            return scored(record, sum(values) / len(values), components)
+
+        return [score_record(row) for row in tables.records.iter_rows(named=True)]
 
     described = "mean of four dimensions" if len(asked) > 1 else options.dimension
     return Metric(
         name=name,
-        version="v1",
         requires=_REQUIRES,
         score=score,
         signature_keys=("judge", "claimscore"),
@@ -105,32 +125,6 @@ def _answers(tables: ChunkTables) -> dict[tuple[str, int], list[dict[str, Any]]]
     for record, index, answer in of_judge.select("id", "index", "answer").iter_rows():
         answers.setdefault((record, index), []).append(json.loads(answer))
     return answers
-
-
-def _score_record(
-    row: Mapping[str, Any],
-    asked: tuple[str, ...],
-    expectation: str,
-    failed: Mapping[tuple[str, int | None], str],
-    answers: Mapping[tuple[str, int], list[dict[str, Any]]],
-) -> Score:
-    record, blank = row["id"], blank_reason(row, _REQUIRES.columns)
-    if blank:
-        return unscored(record, blank)
-    components: dict[str, object] = {}
-    values: list[float] = []
-    for dimension in asked:
-        key = (record, DIMENSIONS.index(dimension))
-        if key in failed:
-            return unscored(record, f"judge failed for {dimension}: {failed[key]}", components)
-        if key not in answers:
-            return unscored(record, f"no grade of {dimension}", components)
-        grade = _mean_grade([_grade(answer, expectation) for answer in answers[key]])
-        if grade["value"] is None:
-            return unscored(record, f"no log-probabilities: {dimension}", components)
-        components[dimension] = grade
-        values.append(grade["value"])
-    return scored(record, sum(values) / len(values), components)
 
 
 def _grade(answer: Mapping[str, Any], expectation: str) -> dict[str, Any]:

@@ -94,8 +94,8 @@ def _make(name: str, options: MeteorOptions) -> Metric:
     with_wordnet = options.synonyms == "wordnet"
 
     def score_pair(pair: SummaryPair) -> Score:
-        found = {i: meteor(pair.summary, t, synonyms=with_wordnet) for i, t in pair.texts.items()}
-        values = {index: value for index, value in found.items() if value is not None}
+        scores = {i: meteor(pair.summary, t, synonyms=with_wordnet) for i, t in pair.texts.items()}
+        values = {index: value for index, value in scores.items() if value is not None}
         if not values:
             return unscored(pair.id, "a text has no word")
         return scored_texts(pair, values, options.multi, {})

@@ -121,7 +121,6 @@ def _make(name: str, options: NerOptions) -> Metric:
     model = options.model or DEFAULT_MODEL
     return Metric(
         name=name,
-        version="v1",
         requires=_REQUIRES,
         score=functools.partial(_score, options, model),
         signature_keys=("claimscore",),
@@ -150,8 +149,8 @@ def _score(options: NerOptions, model: str, tables: ChunkTables) -> list[Score]:
     readable = [text for text in texts if len(text) <= nlp.max_length]
     by_text = dict(zip(readable, _entities(nlp, readable, options.types == "names"), strict=True))
     version = f"{nlp.meta['lang']}_{nlp.meta['name']}-{nlp.meta['version']}"
-    found = {pair.id: _score_pair(options.measure, pair, by_text, version) for pair in pairs}
-    return [found.get(score.id, score) for score in scores]
+    of_pairs = {pair.id: _score_pair(options.measure, pair, by_text, version) for pair in pairs}
+    return [of_pairs.get(score.id, score) for score in scores]
 
 
 def _score_pair(

@@ -45,8 +45,8 @@ def _score(tables: ChunkTables) -> list[Score]:
     numbers = text_numbers(tables, ("perplexity",), "summary")
 
     def score(row: dict[str, Any]) -> Score:
-        record, own = row["id"], numbers.get(row["id"], {}).get(None, {})
-        log_likelihood, tokens = own.get("log_likelihood"), own.get("tokens")
+        record, of_text = row["id"], numbers.get(row["id"], {}).get(None, {})
+        log_likelihood, tokens = of_text.get("log_likelihood"), of_text.get("tokens")
         if log_likelihood is None or tokens is None:
             return unscored(record, "no likelihood of the summary")
         components: dict[str, object] = {"log_likelihood": log_likelihood, "tokens": int(tokens)}
@@ -62,7 +62,6 @@ def _score(tables: ChunkTables) -> list[Score]:
 
 PERPLEXITY = Metric(
     name="perplexity",
-    version="v1",
     requires=_REQUIRES,
     score=_score,
     signature_keys=("causal_lm", "dtype", "claimscore"),

@@ -7,6 +7,7 @@ import json
 import re
 import string
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from claimscore.metrics.base import (
@@ -116,15 +117,45 @@ def _make(name: str, options: QaOptions) -> Metric:
 
     def score(tables: ChunkTables) -> list[Score]:
         questions, answers = _answers(tables, "questions"), _answers(tables, "answers")
-        return score_records(
-            tables,
-            requires,
-            lambda row: _score_record(row["id"], parts, questions, answers, options),
-        )
+
+        def score_record(row: Mapping[str, Any]) -> Score:
+            record = row["id"]
+            components: dict[str, Any] = {}
+            values: list[float] = []
+            failed: list[dict[str, object]] = []
+            for part in parts:
+                side = _SIDE_OF[part]
+                expected, given = (rows.get((record, side), {}) for rows in (questions, answers))
+                if not expected:
+                    reason = f"no questions from {SIDE_COLUMNS.get(side, side)}"
+                    return unscored(record, reason, components)
+                if expected.keys() != given.keys():
+                    reason = f"answers do not match the questions: {len(given)} of {len(expected)}"
+                    return unscored(record, reason, components)
+                asked = [_Question(*expected[index], given[index][1]) for index in sorted(expected)]
+                agreements = [question.agreement(options.overlap) for question in asked]
+                counted = [
+                    value
+                    for question, value in zip(asked, agreements, strict=True)
+                    if options.unanswered == "zero" or question.given is not None
+                ]
+                if not counted:
+                    reason = f"no question from {SIDE_COLUMNS.get(side, side)} has an answer"
+                    return unscored(record, reason, components)
+                values.append(sum(counted) / len(counted))
+                components |= {part: values[-1], f"{part}_{options.overlap}": agreements}
+                failed += [
+                    {"from": side, **question._asdict()}
+                    for question, value in zip(asked, agreements, strict=True)
+                    if value == 0
+                ]
+            value = harmonic_mean(*values) if len(values) == len(_SIDE_OF) else values[0]
+            return scored(record, value, components | {"failed": failed})
+
+        return score_records(tables, requires, score_record)
 
     return Metric(
         name=name,
-        version="v1",
         requires=requires,
         score=score,
         signature_keys=("questions", "answers", "claimscore"),
@@ -142,51 +173,11 @@ def _make(name: str, options: QaOptions) -> Metric:
 
 def _answers(tables: ChunkTables, task: str) -> _Answers:
     rows = tables["llm_answers"].filter(task=task)
-    found: _Answers = {}
-    for record, side, *said in rows.select("id", "side", "index", "question", "answer").iter_rows():
-        index, question, answer = said
-        found.setdefault((record, side), {})[index] = question, json.loads(answer)["answer"]
-    return found
-
-
-def _score_record(
-    record: str,
-    parts: tuple[str, ...],
-    questions: _Answers,
-    answers: _Answers,
-    options: QaOptions,
-) -> Score:
-    components: dict[str, Any] = {}
-    values: list[float] = []
-    failed: list[dict[str, object]] = []
-    for part in parts:
-        side = _SIDE_OF[part]
-        expected, given = (found.get((record, side), {}) for found in (questions, answers))
-        if not expected:
-            reason = f"no questions from {SIDE_COLUMNS.get(side, side)}"
-            return unscored(record, reason, components)
-        if expected.keys() != given.keys():
-            reason = f"answers do not match the questions: {len(given)} of {len(expected)}"
-            return unscored(record, reason, components)
-        asked = [_Question(*expected[index], given[index][1]) for index in sorted(expected)]
-        agreements = [question.agreement(options.overlap) for question in asked]
-        counted = [
-            value
-            for question, value in zip(asked, agreements, strict=True)
-            if options.unanswered == "zero" or question.given is not None
-        ]
-        if not counted:
-            reason = f"no question from {SIDE_COLUMNS.get(side, side)} has an answer"
-            return unscored(record, reason, components)
-        values.append(sum(counted) / len(counted))
-        components |= {part: values[-1], f"{part}_{options.overlap}": agreements}
-        failed += [
-            {"from": side, **question._asdict()}
-            for question, value in zip(asked, agreements, strict=True)
-            if value == 0
-        ]
-    value = harmonic_mean(*values) if len(values) == len(_SIDE_OF) else values[0]
-    return scored(record, value, components | {"failed": failed})
+    columns = rows.select("id", "side", "index", "question", "answer")
+    answers: _Answers = {}
+    for record, side, index, question, answer in columns.iter_rows():
+        answers.setdefault((record, side), {})[index] = question, json.loads(answer)["answer"]
+    return answers
 
 
 QA = MetricFamily("qa", QaOptions, _make)

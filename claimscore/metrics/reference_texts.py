@@ -80,7 +80,7 @@ def text_metric(
         return score_pairs(tables, requires, against, scorer(tables))
 
     fields = {"facts": option_facts(options)} | described
-    return Metric(name=name, version="v1", requires=requires, score=score, **fields)
+    return Metric(name=name, requires=requires, score=score, **fields)
 
 
 def value_metric(
@@ -96,14 +96,14 @@ def value_metric(
     against = getattr(options, "against", SOURCE_SIDE)
 
     def scorer(tables: ChunkTables) -> ScorePair:
-        found = read(tables)
+        of_records = read(tables)
 
         def score_pair(pair: SummaryPair) -> Score:
-            own, values = found.get(pair.id, {}), dict[int, float]()
+            by_text, values = of_records.get(pair.id, {}), dict[int, float]()
             for index in pair.texts:
-                value = own.get(index)
+                value = by_text.get(index)
                 if value is None:
-                    lacking = "no words to compare" if index in own else f"no {what}"
+                    lacking = "no words to compare" if index in by_text else f"no {what}"
                     return unscored(pair.id, f"{lacking}: {against} {index}")
                 if not math.isfinite(value):
                     return unscored(pair.id, f"the {what} is not a number: {against} {index}")
@@ -134,19 +134,18 @@ def score_pairs(
     """One score a record, in order; `score` gets the pairs that have texts and did not fail."""
 
     def score_row(row: Mapping[str, Any]) -> Score:
-        texts = enumerate(texts_on_side(row, against))
-        own = {index: text for index, text in texts if text.strip()}
-        return score(SummaryPair(row["id"], row["summary"], own))
+        texts = {n: text for n, text in enumerate(texts_on_side(row, against)) if text.strip()}
+        return score(SummaryPair(row["id"], row["summary"], texts))
 
     return score_records(tables, requires, score_row)
 
 
 def by_place(values: Iterable[tuple[str, int, V]]) -> dict[str, dict[int, V]]:
     """Values of (id, place of the text, value), by id and place."""
-    found: dict[str, dict[int, V]] = {}
+    by_record: dict[str, dict[int, V]] = {}
     for record, index, value in values:
-        found.setdefault(record, {})[index] = value
-    return found
+        by_record.setdefault(record, {})[index] = value
+    return by_record
 
 
 def scored_texts(

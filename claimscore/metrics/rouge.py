@@ -103,9 +103,9 @@ def _tokenizer(stemmer: bool) -> Any:
     """The package's tokenizer, which reads a text once for all that is asked about it."""
     from rouge_score.tokenizers import DefaultTokenizer
 
-    found = DefaultTokenizer(stemmer)
-    found.tokenize = functools.lru_cache(maxsize=4096)(found.tokenize)
-    return found
+    tokenizer = DefaultTokenizer(stemmer)
+    tokenizer.tokenize = functools.lru_cache(maxsize=4096)(tokenizer.tokenize)
+    return tokenizer
 
 
 def by_rouge_101(rouge_type: str, candidate: str, reference: str) -> Rouge:
@@ -205,22 +205,22 @@ def _make(rouge_type: str, name: str, options: RougeOptions) -> Metric:
             facts = (*facts, ("splitter", "lines" if lines else RULES_VERSION))
 
     def score_pair(pair: SummaryPair) -> Score:
-        found: dict[int, Rouge] = {}
+        scores: dict[int, Rouge] = {}
         wordless = ""
         for index, text in pair.texts.items():
             try:
-                found[index] = count(pair.summary, text)
+                scores[index] = count(pair.summary, text)
             except NoTokensError as exc:
                 wordless = "summary" if exc.side == "candidate" else options.against
-        if not found:
+        if not scores:
             return unscored(pair.id, f"no word that ROUGE counts in {wordless}")
-        values = {index: getattr(rouge, options.measure) for index, rouge in found.items()}
+        values = {index: getattr(rouge, options.measure) for index, rouge in scores.items()}
         defined = {index: value for index, value in values.items() if value is not None}
         if not defined:
             lacking = options.against if options.measure == "recall" else "summary"
             return unscored(pair.id, f"no {_UNITS.get(rouge_type, 'word')} in {lacking}")
         best = best_place(defined)
-        components = {**found[best]._asdict(), "best": best, "values": values}
+        components = {**scores[best]._asdict(), "best": best, "values": values}
         return scored(pair.id, combined(defined, options.multi), components)
 
     return text_metric(

@@ -159,19 +159,18 @@ def read_pair_matrices(tables: ChunkTables, block_pass: PassRequirement) -> Pair
             "id", *map(_probability, PROBABILITIES), row="premise_index", column="hypothesis_index"
         )
     )
-    found = PairMatrices({}, {})
-    for record, own in cells.items():
-        rows_and_columns = own.shape
-        matrix, size = own.matrix(rows_and_columns), math.prod(rows_and_columns)
+    matrices = PairMatrices({}, {})
+    for record, of_record in cells.items():
+        matrix, size = of_record.matrix(of_record.shape), math.prod(of_record.shape)
         if matrix is not None and np.isfinite(matrix).all():
-            found.whole[record] = matrix
+            matrices.whole[record] = matrix
         elif matrix is not None:
-            found.broken[record] = "an NLI probability is not a number from 0 to 1"
-        elif (n_found := own.n_found(rows_and_columns)) < size:
-            found.broken[record] = f"NLI rows are missing: {n_found} of {size}"
+            matrices.broken[record] = "an NLI probability is not a number from 0 to 1"
+        elif (n := of_record.n_found(of_record.shape)) < size:
+            matrices.broken[record] = f"NLI rows are missing: {n} of {size}"
         else:
-            found.broken[record] = "an NLI row is there twice"
-    return found
+            matrices.broken[record] = "an NLI row is there twice"
+    return matrices
 
 
 def _probability(name: str) -> pl.Expr:
@@ -196,14 +195,14 @@ def score_matrices(
 
     A record without one has as reason the first of: broken rows, a failure, no text, no block.
     """
-    found = read_pair_matrices(tables, requires.passes[0])
+    matrices = read_pair_matrices(tables, requires.passes[0])
     failed = failure_reasons(tables, requires)
 
     def score_row(row: Mapping[str, Any]) -> Score:
         record = row["id"]
-        if record in found.whole:
-            return scored(record, *score(found.whole[record]))
-        reason = found.broken.get(record) or failed.get(record) or _empty_side(row, requires)
+        if record in matrices.whole:
+            return scored(record, *score(matrices.whole[record]))
+        reason = matrices.broken.get(record) or failed.get(record) or _empty_side(row, requires)
         return unscored(record, reason or "no NLI rows")
 
     return [score_row(row) for row in tables.records.iter_rows(named=True)]
@@ -290,7 +289,6 @@ def _make(name: str, options: ZeroShotOptions) -> Metric:
 
     return Metric(
         name=name,
-        version="v1",
         requires=requires,
         score=lambda tables: score_matrices(tables, requires, score),
         signature_keys=SIGNATURE_KEYS,
@@ -316,7 +314,6 @@ def _score_mnli(matrix: Values) -> tuple[float, dict[str, object]]:
 
 MNLI_DOC = Metric(
     name="mnli-doc",
-    version="v1",
     requires=_MNLI_REQUIRES,
     score=lambda tables: score_matrices(tables, _MNLI_REQUIRES, _score_mnli),
     signature_keys=SIGNATURE_KEYS,

@@ -257,8 +257,8 @@ def histograms(matrix: Values, edges: Values, labels: str) -> Counts:
 
 
 def _bins(values: Values, edges: Values) -> NDArray[np.int64]:
-    found = np.searchsorted(edges, values, side="right") - 1
-    return np.clip(found, 0, len(edges) - 2).astype(np.int64)
+    places = np.searchsorted(edges, values, side="right") - 1
+    return np.clip(places, 0, len(edges) - 2).astype(np.int64)
 
 
 def sentence_values(counts: Counts, weights: ConvWeights) -> Values:
@@ -277,8 +277,8 @@ def _probability(values: Values, weights: ConvWeights, aggregate: str, variant: 
 def _consistency(features: Values, weights: ConvWeights) -> Values:
     """The second layer's probability of each row of three features."""
     logits = features @ weights.final_weight.T + weights.final_bias
-    found: Values = special.expit(logits[..., 1] - logits[..., 0])
-    return found
+    probabilities: Values = special.expit(logits[..., 1] - logits[..., 0])
+    return probabilities
 
 
 #: The value of an option that is as the weights were trained: as their file says, else its default.
@@ -352,7 +352,6 @@ def _without_weights(name: str) -> Metric:
 
     return Metric(
         name=name,
-        version="v1",
         requires=cut_requirements({name: values[0] for name, values in CUT_VALUES.items()}),
         score=lambda tables: [unscored(record, "no weights") for record in tables.records["id"]],
         signature_keys=SIGNATURE_KEYS,
@@ -367,12 +366,12 @@ def _without_weights(name: str) -> Metric:
 def _settings(given: ConvolutionOptions, weights: ConvWeights) -> dict[str, str]:
     """Each option: as given, else as the weights were trained, else its default."""
     chosen = {k: value for k, value in dataclasses.asdict(given).items() if value != TRAINED}
-    said = {**weights.settings, **chosen}
-    settings = {name: said.get(name, known[0]) for name, known in _TRAINED.items()}
+    named = {**weights.settings, **chosen}
+    settings = {name: named.get(name, known[0]) for name, known in _TRAINED.items()}
     for name, value in settings.items():
         if value not in _TRAINED[name]:
             raise ConfigError(f"metric summac-conv: {name} is one of {', '.join(_TRAINED[name])}")
-    return {**settings, "bins": said.get("bins") or _likely_bins(weights, settings)}
+    return {**settings, "bins": named.get("bins") or _likely_bins(weights, settings)}
 
 
 def _likely_bins(weights: ConvWeights, settings: Mapping[str, str]) -> str:

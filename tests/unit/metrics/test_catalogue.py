@@ -27,7 +27,7 @@ class Kin:
     by: str = option("1", "The way.", ("1", "2"))
 
 def made(name, score=lambda tables: [scored(i, 1.0, {}) for i in tables.records["id"]]):
-    return Metric(name, "v1", Requirements(()), score, (), "better", (0.0, 1.0), "a test", "none")
+    return Metric(name, Requirements(()), score, (), "better", (0.0, 1.0), "a test", "none")
 
 """
 FIRST_LINE = HEAD.count("\n") + 1
