@@ -149,7 +149,7 @@ def _printable(value: object) -> object:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_ASSETS),
         autoescape=True,
         finalize=_printable,
@@ -157,15 +157,15 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    found.filters.update(
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.filters.update(
         count=count,
         decimal=decimal,
         interval=interval_text,
         minus=minus,
         packed_json=packed_json,
     )
-    return found
+    return environment
 
 
 @functools.cache

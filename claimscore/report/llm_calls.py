@@ -52,25 +52,24 @@ class RunLLMCalls:
         self._max_samples = LLMConfig().max_samples
         self._cache = cache
 
-    def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
+    def __call__(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
         """For each key the conversation and the answer, as far as they are there."""
         messages = self._messages(chunk, keys)
         stored = self._cache.get_many(sorted(keys)) if self._cache is not None else {}
-        found = {}
-        for key in keys:
-            answer = stored.get(key)
-            found[key] = LLMCall(
+        return {
+            key: LLMCall(
                 messages.get(key),
                 "" if key in messages else NOT_RENDERED,
-                answer,
-                "" if answer is not None else NOT_IN_CACHE,
+                stored.get(key),
+                "" if key in stored else NOT_IN_CACHE,
             )
-        return found
+            for key in keys
+        }
 
     def _messages(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, tuple[Message, ...]]:
         """The conversations of the keys. Most are found among first samples of the questions as
         they are asked; what is left is looked for among single texts and later samples."""
-        found: dict[str, tuple[Message, ...]] = {}
+        messages: dict[str, tuple[Message, ...]] = {}
         tables = {"claims": chunk.claims, "llm_answers": chunk.llm_answers}
         for name, prompt in self._prompts.items():
             if name not in self._providers:
@@ -81,8 +80,8 @@ class RunLLMCalls:
             units = task.units(given)
             prompt_requests = PromptRequests(task, prompt, self._providers[name], self._granularity)
             first = prompt_requests.questions(units)
-            _match((question.request for question in first), keys, found)
-            if len(found) < len(keys):
+            _match((question.request for question in first), keys, messages)
+            if len(messages) < len(keys):
                 single = [
                     question.request
                     for group in first
@@ -91,10 +90,10 @@ class RunLLMCalls:
                 later = self._later(
                     [*(question.request for question in first), *single], prompt_requests
                 )
-                _match(later, keys, found)
-            if task.objection is not None and len(found) < len(keys):
-                _match(self._again(first, units, prompt_requests), keys, found)
-        return found
+                _match(later, keys, messages)
+            if task.objection is not None and len(messages) < len(keys):
+                _match(self._again(first, units, prompt_requests), keys, messages)
+        return messages
 
     def _again(
         self,
@@ -165,12 +164,12 @@ def open_llm_calls(
 
 
 def _match(
-    requests: Iterable[Request], keys: frozenset[str], found: dict[str, tuple[Message, ...]]
+    requests: Iterable[Request], keys: frozenset[str], messages: dict[str, tuple[Message, ...]]
 ) -> None:
     for request in requests:
         key = request_key(request)
         if key in keys:
-            found[key] = request.messages
+            messages[key] = request.messages
 
 
 def _prompts(

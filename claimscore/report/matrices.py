@@ -57,8 +57,8 @@ class LabelMatrices:
         self._cells: dict[str, dict[tuple[str, str], _Direction]] = {}
         for record, premise, hypothesis, *lists in cells.iter_rows():
             indices = np.array(lists[:2], np.intp)
-            found = _Direction(indices[0], indices[1], np.array(lists[2:], np.float32).T)
-            self._cells.setdefault(record, {})[premise, hypothesis] = found
+            direction = _Direction(indices[0], indices[1], np.array(lists[2:], np.float32).T)
+            self._cells.setdefault(record, {})[premise, hypothesis] = direction
 
     def of(self, record: str) -> list[JSON]:
         """The matrices of a record, one for both directions of two sides."""
@@ -74,16 +74,16 @@ class LabelMatrices:
     def _matrix(self, a: str, b: str, there: _Direction, back: _Direction) -> JSON:
         rows = int(max(there.premise.max(initial=0), back.hypothesis.max(initial=0))) + 1
         columns = int(max(there.hypothesis.max(initial=0), back.premise.max(initial=0))) + 1
-        found: JSON = {"rows": a, "columns": b, "size": [rows, columns]}
+        matrix: JSON = {"rows": a, "columns": b, "size": [rows, columns]}
         if rows * columns > MAX_CELLS:
-            return found
+            return matrix
         forward, backward = np.full((2, rows * columns, 3), np.nan, np.float32)
         forward[there.premise * columns + there.hypothesis] = there.p
         backward[back.hypothesis * columns + back.premise] = back.p
-        found["labels"] = _labels(forward, backward)
-        found["forward"] = _encode(forward) if len(there.p) else None
-        found["backward"] = _encode(backward) if len(back.p) else None
-        return found
+        matrix["labels"] = _labels(forward, backward)
+        matrix["forward"] = _encode(forward) if len(there.p) else None
+        matrix["backward"] = _encode(backward) if len(back.p) else None
+        return matrix
 
 
 class _Direction(NamedTuple):
@@ -150,24 +150,24 @@ class FactMatrices:
         )
         if not (source or summary):
             return None
-        found: JSON = {"size": [len(source), len(summary)]}
+        shown: JSON = {"size": [len(source), len(summary)]}
         if not limit.take(sum(map(len, source)) + sum(map(len, summary))):
-            return found | {"left_out": "page"}
-        found |= {"source": source, "summary": summary}
+            return shown | {"left_out": "page"}
+        shown |= {"source": source, "summary": summary}
         matrix = self._matrix(record, len(source), len(summary))
         if matrix is None:
-            return found
-        found |= {
+            return shown
+        shown |= {
             "match": MATCH,
             "missing": _below(matrix.max(axis=1)),
             "unsupported": _below(matrix.max(axis=0)),
         }
         if matrix.size > MAX_CELLS:
-            return found | {"left_out": "size"}
+            return shown | {"left_out": "size"}
         if not limit.take(2 * matrix.size):
-            return found | {"left_out": "page"}
+            return shown | {"left_out": "page"}
         codes = _CODES[np.rint(matrix.ravel() * 1000).astype(np.intp)]
-        return found | {"cells": codes.tobytes().decode("ascii")}
+        return shown | {"cells": codes.tobytes().decode("ascii")}
 
     def _matrix(self, record: str, rows: int, columns: int) -> NDArray[np.float64] | None:
         """max(0, cosine); None where a fact has no similarity, or one is not a number."""
@@ -203,10 +203,10 @@ class BlockMatrices:
         matrices, blocks = self._matrices.of(str(record["id"])), {}
         for matrix in matrices:
             for side, size in zip((matrix["rows"], matrix["columns"]), matrix["size"], strict=True):
-                found = [] if side in blocks else blocks_on_side(record, side)
-                found = [cut_off(block, MAX_BLOCK_CHARS) for block in found]
-                if len(found) == size and limit.take(sum(map(len, found))):
-                    blocks[side] = found
+                whole = [] if side in blocks else blocks_on_side(record, side)
+                texts = [cut_off(block, MAX_BLOCK_CHARS) for block in whole]
+                if len(texts) == size and limit.take(sum(map(len, texts))):
+                    blocks[side] = texts
             parts = [matrix.get(name) or "" for name in ("labels", "forward", "backward")]
             if not limit.take(sum(map(len, parts))):
                 del matrix["labels"], matrix["forward"], matrix["backward"]
@@ -232,11 +232,11 @@ class SupportRows:
 
         Of several ways of reading the first one is shown.
         """
-        own = self._rows.get((record,))
-        found: list[JSON] = []
-        if own is None:
-            return found
-        for (side, texts), ways in own.group_by("side", "source_side", maintain_order=True):
+        shown: list[JSON] = []
+        if (record,) not in self._rows:
+            return shown
+        of_sides = self._rows[record,]
+        for (side, texts), ways in of_sides.group_by("side", "source_side", maintain_order=True):
             rows = ways.filter(pl.col("read") == ways["read"][0])
             entry = {
                 "side": side,
@@ -253,8 +253,8 @@ class SupportRows:
                         *("claim_position", "source_index", "verdict", "probability", "evidence")
                     ).iter_rows()
                 ]
-            found.append(entry)
-        return found
+            shown.append(entry)
+        return shown
 
 
 def _rounded(value: float | None) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -103,11 +103,11 @@ class RecordIndex:
 
     def add_columns(self, records: pl.DataFrame) -> None:
         """Add the records' own columns: numbers to draw, and texts to group by."""
-        own = [
+        columns = [
             series.alias(f"{name} (column)" if name in self.metrics else name)
             for name, series in _own_columns(records)
         ]
-        self._columns.append(records.select("id", *own))
+        self._columns.append(records.select("id", *columns))
 
     def to_json(self) -> JSON:
         """The index as the page's script reads it."""
@@ -131,7 +131,7 @@ class RecordIndex:
             "checks": [
                 (1 << place, check.title)
                 for place, check in enumerate(CHECKS.values())
-                if any(found >> place & 1 for found in self.marks)
+                if any(bits >> place & 1 for bits in self.marks)
             ],
             "numbers": numbers,
             "groups": sorted(groups, key=lambda item: item[0] != "system"),
@@ -204,9 +204,9 @@ def _chunk_details(
     tables: ReportTables, index: RecordIndex, chunk: DetailChunk, limits: _Limits
 ) -> Iterator[tuple[JSON, JSON]]:
     ids = chunk.records["id"].cast(pl.String)
-    scores = _rows_by_id(finite(_rows_of(chunk.scores, tables.scores, ids)).collect())
-    failures = _rows_by_id(_rows_of(chunk.failures, tables.failures, ids).collect())
-    claims, findings = _rows_by_id(chunk.claims), _rows_by_id(chunk.claim_checks)
+    scores = _rows_by(finite(_rows_of(chunk.scores, tables.scores, ids)).collect().to_dicts())
+    failures = _rows_by(_rows_of(chunk.failures, tables.failures, ids).collect().to_dicts())
+    claims, findings = (_rows_by(table.to_dicts()) for table in (chunk.claims, chunk.claim_checks))
     index.claims = index.claims or bool(claims)
     index.add_columns(chunk.records)
     matrices = LabelMatrices(chunk.nli)
@@ -225,14 +225,10 @@ def _chunk_details(
         for values, row in zip(index.values, mine, strict=True):
             values.append(_rounded(row["value"]) if row else None)
         index.previews.append(preview(record))
-        claims_of: dict[str, list[JSON]] = {}
-        for row in claims.get(record_id, []):
-            claims_of.setdefault(row["side"] or "", []).append(row)
-        findings_of: dict[str, list[JSON]] = {}
-        for row in findings.get(record_id, []):
-            findings_of.setdefault(row["side"], []).append(row)
-        found = {row["check"] for row in findings.get(record_id, [])}
-        index.marks.append(sum(1 << n for n, check in enumerate(CHECKS) if check in found))
+        claims_of = _rows_by(claims.get(record_id, []), "side")
+        findings_of = _rows_by(findings.get(record_id, []), "side")
+        checks = {row["check"] for row in findings.get(record_id, [])}
+        index.marks.append(sum(1 << n for n, check in enumerate(CHECKS) if check in checks))
         facts_of = facts.of(record_id, limits.matrices)
         asked = calls.get(record_id, _RecordCalls())
         sides = [
@@ -282,8 +278,8 @@ def _rows_of(
     mine: pl.DataFrame | None, of_run: pl.DataFrame | pl.LazyFrame, ids: pl.Series
 ) -> pl.LazyFrame:
     """The rows of some records: those of their chunk, else those among all."""
-    found = of_run if mine is None else mine
-    return found.lazy().filter(pl.col("id").is_in(ids.implode()))
+    rows = of_run if mine is None else mine
+    return rows.lazy().filter(pl.col("id").is_in(ids.implode()))
 
 
 def _components(text: str | None) -> JSON | None:
@@ -297,11 +293,12 @@ def _components(text: str | None) -> JSON | None:
     return value if isinstance(value, dict) and value else None
 
 
-def _rows_by_id(frame: pl.DataFrame) -> dict[str, list[JSON]]:
-    found: dict[str, list[JSON]] = {}
-    for row in frame.iter_rows(named=True):
-        found.setdefault(row["id"], []).append(row)
-    return found
+def _rows_by(rows: Iterable[JSON], column: str = "id") -> dict[str, list[JSON]]:
+    """The rows by their value of a column, in order; without one they are under an empty text."""
+    by_value: dict[str, list[JSON]] = {}
+    for row in rows:
+        by_value.setdefault(row[column] or "", []).append(row)
+    return by_value
 
 
 def _failure(row: Mapping[str, Any]) -> list[Any]:
@@ -351,17 +348,16 @@ def _record_calls(
         .unique(("id", "request_key"), keep="first", maintain_order=True)
     )
     keys = frozenset(rows["request_key"].to_list())
-    known = tables.llm_calls.of_chunk(chunk, keys) if tables.llm_calls is not None and keys else {}
-    found: dict[str, _RecordCalls] = {}
+    known = tables.llm_calls(chunk, keys) if tables.llm_calls is not None and keys else {}
+    calls: dict[str, _RecordCalls] = {}
     for row in rows.iter_rows(named=True):
-        mine = found.setdefault(row["id"], _RecordCalls())
-        said = _conversation(
-            known.get(row["request_key"], LLMCall(why_no_answer="not looked up")), index
-        )
-        if not limit.take(len(said.get("user", "")) + len(said.get("answer", ""))):
+        mine = calls.setdefault(row["id"], _RecordCalls())
+        call = known.get(row["request_key"], LLMCall(why_no_answer="not looked up"))
+        talk = _conversation(call, index)
+        if not limit.take(len(talk.get("user", "")) + len(talk.get("answer", ""))):
             mine.left_out = True
             why = "This file holds as much as it may."
-            said = {"prompt_note": why, "answer_note": why}
+            talk = {"prompt_note": why, "answer_note": why}
         mine.numbers[row["request_key"]] = len(mine.calls)
         mine.calls.append(
             {
@@ -373,10 +369,10 @@ def _record_calls(
                 "version": row["prompt_version"],
                 "digest": row["prompt_digest"],
                 "model": row["model"],
-                **said,
+                **talk,
             }
         )
-    return found
+    return calls
 
 
 def _rows_with_requests(chunk: DetailChunk) -> Iterator[pl.DataFrame]:
@@ -393,17 +389,17 @@ def _rows_with_requests(chunk: DetailChunk) -> Iterator[pl.DataFrame]:
 
 
 def _conversation(call: LLMCall, index: RecordIndex) -> JSON:
-    said: JSON = {}
+    talk: JSON = {}
     if call.messages:
         *head, last = call.messages
-        said["head"] = index.head(tuple((role, content) for role, content in head))
-        said["user"] = last.content[:MAX_PROMPT_CHARS]
+        talk["head"] = index.head(tuple((role, content) for role, content in head))
+        talk["user"] = last.content[:MAX_PROMPT_CHARS]
     else:
-        said["prompt_note"] = call.why_no_messages
+        talk["prompt_note"] = call.why_no_messages
     if call.answer is None:
-        return said | {"answer_note": call.why_no_answer}
+        return talk | {"answer_note": call.why_no_answer}
     usage = call.answer.usage
-    return said | {
+    return talk | {
         "answer": call.answer.text[:MAX_PROMPT_CHARS],
         "finish": call.answer.finish_reason,
         "usage": [usage.prompt_tokens, usage.completion_tokens, usage.cached_prompt_tokens],

@@ -40,17 +40,17 @@ def side_of(
     """
     column = SIDE_COLUMNS.get(side, side)
     text = plain(record.get(column))
-    found: JSON = {
+    shown: JSON = {
         "side": side,
         "column": column,
         "claims": [cut_off(row["text"] or "", MAX_NOTE_CHARS) for row in claims],
         "segments": segments(text[:MAX_TEXT_CHARS], claims),
     }
     if len(text) > MAX_TEXT_CHARS:
-        found["left_out"] = len(text) - MAX_TEXT_CHARS
+        shown["left_out"] = len(text) - MAX_TEXT_CHARS
     if findings:
-        found |= marks(found["segments"], claims, findings)
-    return found
+        shown |= marks(shown["segments"], claims, findings)
+    return shown
 
 
 def segments(text: str, claims: list[JSON]) -> list[list[Any]]:
@@ -69,18 +69,16 @@ def segments(text: str, claims: list[JSON]) -> list[list[Any]]:
         sentences[-1][1].append(number)
     if len(sentences) == 1 and not sentences[0][0]:  # claims of the text as a whole
         return [[text, sentences[0][1]]]
-    found: list[list[Any]] = []
+    pieces: list[list[Any]] = []
     cursor = 0
     for sentence, numbers in sentences:
         start = text.find(sentence, cursor) if sentence else -1
         if start >= 0:
-            if text[cursor:start].strip():
-                found.append([text[cursor:start].strip(), []])
+            pieces.append([text[cursor:start].strip(), []])
             cursor = start + len(sentence)
-        found.append([sentence, numbers])
-    if text[cursor:].strip():
-        found.append([text[cursor:].strip(), []])
-    return found
+        pieces.append([sentence, numbers])
+    pieces.append([text[cursor:].strip(), []])
+    return [[piece, numbers] for piece, numbers in pieces if piece or numbers]
 
 
 def marks(
@@ -105,27 +103,27 @@ def marks(
             continue
         after = (n for other, n in piece.items() if other > index)
         place = piece[index] if index in piece else min(after, default=len(pieces)) - 1
-        said = of_pieces.setdefault(place, [])
-        if words not in said:  # several sentences may be in one piece
-            said.append(words)
+        of_piece = of_pieces.setdefault(place, [])
+        if words not in of_piece:  # several sentences may be in one piece
+            of_piece.append(words)
     return {"marks": of_claims, "segment_marks": of_pieces}
 
 
 def compared_texts(record: JSON, most_chars: int = MAX_COMPARED_CHARS) -> list[list[Any]]:
     """The texts that a summary is compared with: `[column, [text, ...], characters left out]`."""
-    found: list[list[Any]] = []
+    shown: list[list[Any]] = []
     for column in ("source", "sources", "references"):
         value = record.get(column)
         if value is None or value == []:
             continue
         texts = value if isinstance(value, list) else [value]
-        shown, room = [], most_chars
+        beginnings, room = [], most_chars
         for text in map(plain, texts):
             if room > 0:
-                shown.append(text[:room])
+                beginnings.append(text[:room])
             room -= len(text)
-        found.append([column, shown, max(0, -room)])
-    return found
+        shown.append([column, beginnings, max(0, -room)])
+    return shown
 
 
 def preview(record: JSON) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -69,11 +69,8 @@ class LLMCall(NamedTuple):
     why_no_answer: str = ""
 
 
-class LLMCalls(Protocol):
-    """Looks up the language model's calls behind the rows of a chunk."""
-
-    def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
-        """For each of these request keys its call, as far as it is known."""
+#: Looks up the calls behind the rows of a chunk by their request keys, as far as they are known.
+LLMCalls = Callable[[DetailChunk, frozenset[str]], Mapping[str, LLMCall]]
 
 
 @dataclasses.dataclass(frozen=True)

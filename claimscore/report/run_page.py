@@ -74,23 +74,23 @@ def overview(tables: ReportTables) -> list[MetricOverview]:
     )
     nulls = nulls.group_by("metric", "reason").agg(n.sum())
     nulls = nulls.sort("n", "reason", descending=[True, False])
-    found = {row["metric"]: row for row in sums.iter_rows(named=True)}
+    scored = {row["metric"]: row for row in sums.iter_rows(named=True)}
     known = {facts.name: facts for facts in tables.metrics}
-    names = list(dict.fromkeys([*known, *found]))
+    names = list(dict.fromkeys([*known, *scored]))
     facts = {name: known.get(name, MetricFacts(name)) for name in names}
     histograms = _histograms(
         tables,
         {
             name: _histogram_bounds(facts[name], row["low"], row["high"])
-            for name, row in found.items()
+            for name, row in scored.items()
             if row["n"]
         },
     )
     return [
         MetricOverview(
             facts[name],
-            found[name]["n"] if name in found else 0,
-            found[name]["mean"] if name in histograms else None,
+            scored[name]["n"] if name in scored else 0,
+            scored[name]["mean"] if name in histograms else None,
             tuple(nulls.filter(metric=name).select("reason", "n").rows()),
             tuple(signatures.filter(metric=name)["signature"].unique().sort()),
             histograms.get(name),
@@ -107,7 +107,7 @@ def _merged(
         [figure(rows) for figure in figures]
         for rows in score_blocks(tables, "metric", "value", "reason", "signature")
     ]
-    return [pl.concat(found) for found in zip(*blocks, strict=True)]
+    return [pl.concat(of_figure) for of_figure in zip(*blocks, strict=True)]
 
 
 def _sums(rows: pl.DataFrame) -> pl.DataFrame:
@@ -157,9 +157,9 @@ def _histograms(
     def counted(rows: pl.DataFrame) -> pl.DataFrame:
         return rows.drop_nulls("value").group_by("metric", place=place.cast(pl.Int64)).len()
 
-    (found,) = _merged(tables, counted)
+    (rows,) = _merged(tables, counted)
     counts: Counter[tuple[str, int]] = Counter()
-    for metric, at, n in found.iter_rows():
+    for metric, at, n in rows.iter_rows():
         counts[metric, at] += n
     return {
         name: Histogram(*ends, tuple(counts[name, at] for at in range(BINS)))
@@ -267,8 +267,8 @@ def _levels(records: pl.LazyFrame) -> pl.DataFrame | None:
 def _by_level(frame: pl.LazyFrame, column: str, *figures: pl.Expr) -> list[tuple[Any, ...]]:
     """Figures of each level of a column, by its name."""
     level = pl.col(column).cast(pl.String)
-    found = frame.drop_nulls(column).group_by(column).agg(*figures).with_columns(level)
-    return found.sort(column).collect().rows()
+    levels = frame.drop_nulls(column).group_by(column).agg(*figures).with_columns(level)
+    return levels.sort(column).collect().rows()
 
 
 def _level_rows(levels: pl.Series, values: pl.Series) -> Iterator[GroupRow]:
@@ -393,7 +393,7 @@ def histogram_figure(place: str, metric: MetricOverview) -> JSON | None:
     if metric.histogram is None:
         return None
     bins = _bins(metric.histogram)
-    peak = max(bins, key=lambda found: found[2])
+    peak = max(bins, key=lambda one: one[2])
     used = [(low, high) for low, high, n in bins if n]
     return {
         "kind": "histogram",

@@ -100,8 +100,8 @@ def scores_of_records(
 
     None where they are not there, because another program wrote the file.
     """
-    found = scores.slice(start, n).collect()
-    return found if found["id"].unique(maintain_order=True).equals(ids) else None
+    rows = scores.slice(start, n).collect()
+    return rows if rows["id"].unique(maintain_order=True).equals(ids) else None
 
 
 def _facts(
@@ -125,7 +125,7 @@ def _facts(
         settings=settings,
         notices=(
             *summary.get("notices", ()),
-            *(f"Texts {found['text']}" for found in summary.get("text_checks", ())),
+            *(f"Texts {check['text']}" for check in summary.get("text_checks", ())),
             *checks.get("warnings", ()),
         ),
         truncated=dict(summary.get("truncated", {})),

@@ -24,7 +24,7 @@ class SameCall:
     def __init__(self, string: str) -> None:
         self.string = string
 
-    def of_chunk(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
+    def __call__(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
         answer = Completion(self.string, self.string, self.string, Usage(7, 3))
         messages = (Message("system", self.string), Message("user", self.string))
         return {key: LLMCall(messages, "", answer, "") for key in keys}
