@@ -256,12 +256,9 @@ class _Work:
         return check_texts(self.directory.scan("records"))
 
     def todo(self) -> list[ChunkTodo]:
-        """The chunks with missing steps. What is read for them is what was written."""
-        todo = find_todo(
-            self.plan, self.directory, self.directory.n_chunks, self.config.retry_failed
-        )
-        self.directory.compare(item.chunk for item in todo)
-        return todo
+        """The chunks with missing steps."""
+        directory = self.directory
+        return find_todo(self.plan, directory, directory.n_chunks, self.config.retry_failed)
 
     def estimate(self, todo: list[ChunkTodo], on_estimate: OnEstimate | None) -> None:
         """Say what will be asked; `ConfigError`, before models are loaded, where none of it can be.

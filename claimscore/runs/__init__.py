@@ -1,8 +1,7 @@
 """A run directory: settings, finished parts, and the manifest that says which are finished.
 
-From the bottom up: `parts` (the files of tables), `manifest_log` (the lines of a manifest),
-`manifest` (which parts count), `compaction` (few files of many parts), `folder` (lock and
-growing files) and `directory`, which puts them together for the one process that writes.
+From the bottom up: `parts` (the files of tables), `manifest` (which parts count), `folder` (the
+lock) and `directory`, which puts them together for the one process that writes.
 """
 
 from __future__ import annotations

@@ -1,25 +1,29 @@
 """A run directory: settings, finished parts, and the manifest that says which are finished.
 
     DIR/run.toml                               the settings that determine the results
-    DIR/records/part-000000.parquet            one part a chunk of records
     DIR/<table>/part-000000-<step>.parquet     one part a chunk and step that writes the table
     DIR/.state/manifest.log                    the finished steps of chunks, a line an entry; synced
     DIR/.state/plan.json                       the steps that a finished run has, for `status`
     DIR/.lock                                  held by the one process that writes
 
-Parts of many finished chunks are compacted into larger files, so the number of files stays small
-however many records there are.
-
 A part counts only when the manifest names it. So a kill at any moment leaves a step finished or
-not, never half: it is done again and overwrites the files there.
+not, never half.
+
+Compaction keeps the number of files small. Chunks come in ranges of 64, these in ranges of 64
+again. Once all chunks of a range are sealed, the rows of a step are copied into one file a table,
+the manifest is told, and the old files are removed. So a row is copied once a level, and of a
+million records in chunks of 64 a table has at most 63 parts, 63 files of 64 chunks and 3 of 4,096
+for each step.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -29,19 +33,16 @@ import polars as pl
 
 from claimscore.atomic import os_errors, write_text
 from claimscore.errors import ConfigError
-from claimscore.runs.compaction import Compactor
 from claimscore.runs.damage import ADVICE
-from claimscore.runs.folder import NOTE, RunFolder
-from claimscore.runs.manifest import Manifest
-from claimscore.runs.manifest_log import FileLog
+from claimscore.runs.folder import EVENTS, MANIFEST, RunFolder
+from claimscore.runs.manifest import MOST_CHUNKS, Manifest
 from claimscore.runs.parts import (
-    MOST_CHUNKS,
     ChunkFiles,
     DamagedPart,
     PartFiles,
+    PartSet,
     checked,
     empty,
-    spans,
 )
 from claimscore.runs.scores_file import check_scores, write_csv, write_scores
 from claimscore.runs.settings_file import (
@@ -57,18 +58,18 @@ from claimscore.runs.settings_file import (
 from claimscore.storage import is_remote
 from claimscore.tables import TABLES
 
-_PLAN = f"{STATE}/plan.json"
+_PLAN, _NOTE, _SUMMARY = f"{STATE}/plan.json", f"{STATE}/now.json", "summary.json"
 
-#: How often a reader looks at a folder in which files seem to be damaged.
-_LOOKS = 3
+#: Sizes of the ranges that are compacted, in chunks.
+SIZES = (64, 64**2)
 
 
 class RunDirectory:
     """The one writer of a run directory; `RunDirectory.reader` gives a reader.
 
     A context manager: the lock is held from entering to leaving. Threads may write the parts of
-    different steps at once; settings and results are for one thread. `path` is its
-    path, and `state` a folder in it for files that concern the run alone.
+    different steps at once; settings and results are for one thread. `path` is its path, and
+    `state` a folder in it for files that concern the run alone.
     """
 
     def __init__(self, where: Path | str) -> None:
@@ -81,7 +82,8 @@ class RunDirectory:
         self._files = PartFiles(self.path)
         self._is_open = False
         self._manifest: Manifest | None = None
-        self._compactor: Compactor
+        self._sealed: set[int] = set()
+        self._sealing = threading.Lock()
 
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
@@ -99,25 +101,11 @@ class RunDirectory:
         directory._folder.refuse_links()
         if read_settings(directory.path) is None:
             raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
-        manifest = directory._load()
-        if manifest.is_missing and any(directory._files.names()):
-            raise ConfigError(
-                f"{directory.name} is damaged: its manifest is lost; run the same command again "
-                "that began it (answers are in the cache)"
-            )
-        directory._refuse_damage()
+        for line in directory._load().damaged:
+            raise ConfigError(f"{line}; {ADVICE}")
+        for part in directory.damaged():
+            raise part
         return directory
-
-    def _refuse_damage(self) -> None:
-        """`ConfigError` that names the damage; a writer at work may move files meanwhile."""
-        for _ in range(_LOOKS):
-            damaged = (f"{part.address}: {part.why}" for part in self.damaged())
-            found = [*self.manifest.damaged, *damaged]
-            if not found:
-                return
-            self._load()
-        more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
-        raise ConfigError(f"{found[0]}{more}; {ADVICE}")
 
     def __enter__(self) -> Self:
         self._folder.open()
@@ -125,11 +113,9 @@ class RunDirectory:
             manifest = self._load()
             manifest.open_for_writing()
             self._folder.clean()
-            self._files.remove_others(manifest.parts())
-            self._compactor = Compactor(manifest, self._files)
+            self._files.remove_others({n for parts in manifest.sets() for n in parts.names()})
             self._is_open = True
         except BaseException:
-            self._is_open = False
             self._folder.release()
             raise
         return self
@@ -199,40 +185,42 @@ class RunDirectory:
         """
         self._for_writing()
         wanted, stored = as_stored(settings), self.settings
-        merged = agreed(stored, wanted, self.name, called) if stored else wanted
-        if merged != stored:
-            write_settings(self.path, merged)
+        self._replace_settings(agreed(stored, wanted, self.name, called) if stored else wanted)
 
     def forget_settings(self, names: Iterable[str]) -> None:
         """Take settings out of run.toml (dotted names): nothing was made with them yet."""
         self._for_writing()
-        stored = self.settings
-        remaining = without(stored, names)
-        if remaining != stored:
-            write_settings(self.path, remaining)
+        self._replace_settings(without(self.settings, names))
+
+    def _replace_settings(self, settings: dict[str, Any]) -> None:
+        if settings != self.settings:
+            write_settings(self.path, settings)
 
     def plan(self) -> dict[str, Any]:
         """What `write_plan` stored. `ConfigError` where there is nothing, or it is damaged."""
-        plan = self._json(_PLAN)
+        plan = self._read_json(_PLAN)
         if plan is None:
             raise ConfigError(f"{self.path / _PLAN}: missing; {ADVICE}")
         return plan
 
     def write_plan(self, plan: Mapping[str, object]) -> None:
         """Store what the run is to do, for commands that only look."""
-        self._for_writing()
-        write_text(self.path / _PLAN, json.dumps(plan, indent=2) + "\n")
+        self._write_json(_PLAN, plan)
 
-    def _json(self, name: str) -> dict[str, Any] | None:
+    def _read_json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file; None where there is no file."""
         path = self.path / name
         try:
             with os_errors(path):
-                content: dict[str, Any] | None
-                content = json.loads(path.read_bytes()) if path.exists() else None
+                value: dict[str, Any] | None
+                value = json.loads(path.read_bytes()) if path.exists() else None
         except (ValueError, RecursionError) as exc:
             raise ConfigError(f"{path}: damaged: {exc}; {ADVICE}") from exc
-        return content
+        return value
+
+    def _write_json(self, name: str, value: Mapping[str, object]) -> None:
+        self._for_writing()
+        write_text(self.path / name, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
     # Finished steps
 
@@ -263,60 +251,74 @@ class RunDirectory:
     def write_parts(self, chunk: int, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
         """Write the tables that a step made of a chunk, then the line that makes the step count.
 
-        A step that was finished before is replaced whole: it is invalidated first, so a kill in
-        between leaves it undone, never half old and half new. An empty frame has no file.
+        A step that was finished before is replaced whole, and counts as before until then. An
+        empty frame has no file.
         """
-        self._for_writing()
+        manifest = self._for_writing()
         frames = checked(frames)
-        self.forget(chunk, step)
-        self._files.remove(self.manifest.add(self._files.write(chunk, step, frames)))
+        rows = {table: [frame.height] for table, frame in frames.items()}
+        self._write(manifest.new_set(step, chunk, chunk + 1, rows), frames)
 
     def write_chunks(
         self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
     ) -> None:
         """Write the rows of several chunks in a row, from `first` on, into one file; their step,
         which writes this table alone, is then finished for all of them."""
-        self._for_writing()
-        for chunk in range(first, first + len(frames)):
-            self.forget(chunk, step)
-        self._compactor.write(first, step, table, frames)
+        manifest = self._for_writing()
+        rows, heights = checked({table: pl.concat(frames)}), [frame.height for frame in frames]
+        end = first + len(frames)
+        self._write(manifest.new_set(step, first, end, {table: heights}), rows)
+
+    def _write(self, parts: PartSet, rows: Mapping[str, pl.DataFrame | pl.LazyFrame]) -> None:
+        self._files.remove(self.manifest.add(self._files.write(parts, rows)))
 
     def forget(self, chunk: int, step: str) -> None:
         """Make a finished step undone and remove its parts; nothing where it is not finished.
 
-        Its rows in a compacted part are skipped from now on, and left out when that is compacted
-        again.
+        Its rows in a part of many chunks are skipped from now on, and left out when that is
+        compacted again.
         """
-        manifest = self._for_writing()
-        if manifest.has(chunk, step):
-            self._files.remove(manifest.invalidate((step, chunk, chunk + 1)))
+        if self.manifest.has(chunk, step):
+            self.invalidate({step: [chunk]})
+
+    def invalidate(self, steps: Mapping[str, Collection[int]]) -> None:
+        """Make steps of chunks undone, in the order given: their parts are damaged, or were made
+        from damaged ones."""
+        self._files.remove(self._for_writing().undo(steps))
+        self._sealed.clear()
 
     def seal(self, *chunks: int) -> None:
         """Allow compaction: this call writes no more of these chunks, and reads them no more one
         by one. Threads may call it."""
-        self._for_writing()
-        self._compactor.seal(chunks)
+        manifest = self._for_writing()
+        with self._sealing:
+            self._sealed.update(chunks)
+            for size in SIZES:
+                for first in sorted({chunk // size * size for chunk in chunks}):
+                    if all(map(self._sealed.__contains__, range(first, first + size))):
+                        for step in sorted(manifest.all_steps()):
+                            self._compact(step, first, first + size)
+
+    def _compact(self, step: str, first: int, end: int) -> None:
+        parts = self.manifest.compactable(step, first, end)
+        if parts is not None:
+            ranges = {t: self.manifest.ranges(t, step, first, end) for t in parts.starts}
+            self._write(parts, {t: self._files.scan(t, rows) for t, rows in ranges.items()})
 
     # Reading parts
 
     def read(self, table: str, *chunks: int) -> pl.DataFrame:
         """The rows of a table of these chunks, of each its steps in sorted order; empty where
         there are none. `DamagedPart` where a part is missing or damaged."""
-        rows = self.manifest.ranges(table, chunks)
-        if not rows:
+        of_chunks = [self.manifest.ranges(table, None, chunk, chunk + 1) for chunk in chunks]
+        if not any(of_chunks):
             return self._no_rows(table)
-        try:
-            return self._files.read(table, rows)
-        except DamagedPart:
-            if self._is_open:
-                raise
-        # The manifest of a reader is a moment old: the writer may have compacted the parts.
-        return self._files.read(table, self._load().ranges(table, chunks))
+        return self._files.read(table, [rows for ranges in of_chunks for rows in ranges])
 
     def scan(self, table: str, step: str | None = None) -> pl.LazyFrame:
         """All finished rows of a table (or only a step's), without loading them: a step's rows in
         the order of the input; several steps take turns part by part."""
-        return self._files.scan(table, self.manifest.all_ranges(table, step))
+        return self._files.scan(table, self.manifest.ranges(table, step))
 
     def _no_rows(self, table: str) -> pl.DataFrame:
         """No row, with the table's columns; of the records those of the first chunk with rows."""
@@ -324,28 +326,19 @@ class RunDirectory:
             return empty(table).collect()
         return self.scan(table).head(0).collect()
 
-    # Damage
-
     def damaged(self, *, deep: bool = False) -> list[DamagedPart]:
         """The parts that count and are missing or have another size than they were written with.
 
         With `deep` also those with other bytes: all are read.
         """
-        return self._files.damaged(sorted(self.manifest.parts()), deep=deep)
-
-    def compare(self, chunks: Iterable[int]) -> None:
-        """`DamagedPart` where a part with rows of these chunks is not what was written."""
-        for part in self.manifest.parts(chunks):
-            self._files.compare(part)
-
-    def invalidate(self, steps: Mapping[str, Sequence[int]]) -> None:
-        """Make steps of chunks undone, in the order given: their parts are damaged, or were made
-        from damaged ones."""
-        manifest = self._for_writing()
-        invalid = [(step, *span) for step, chunks in steps.items() for span in spans(chunks)]
-        if invalid:
-            self._files.remove(manifest.invalidate(*invalid))
-            self._compactor = Compactor(manifest, self._files)
+        damages = []
+        for parts in self.manifest.sets():
+            for table in parts.checksums:
+                try:
+                    self._files.compare(parts, table, deep=deep)
+                except DamagedPart as damage:
+                    damages.append(damage)
+        return damages
 
     # Results
 
@@ -364,14 +357,12 @@ class RunDirectory:
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Replace summary.json; `ValueError` for a NaN in it."""
-        self._for_writing()
-        text = json.dumps(summary, indent=2, allow_nan=False)
-        write_text(self.path / "summary.json", text + "\n")
+        self._write_json(_SUMMARY, summary)
 
     def summary(self) -> dict[str, Any]:
         """The summary that was written last; empty before the first time. `ConfigError` where it
         is damaged."""
-        return self._json("summary.json") or {}
+        return self._read_json(_SUMMARY) or {}
 
     # Progress for people
 
@@ -380,29 +371,32 @@ class RunDirectory:
         self._refuse_reader()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "kind": kind, **fields}, default=str)
-        self._folder.add_event(line.encode() + b"\n")
+        path = self.path / EVENTS
+        if self._folder.holds_lock():
+            with os_errors(path), path.open("a") as stream:
+                stream.write(f"{line}\n")
 
     def write_note(self, note: Mapping[str, object]) -> None:
         """Leave the progress of the run for `status`; it is not synced, and a full disk does not
         stop the run here."""
         self._refuse_reader()
-        self._folder.write_note(json.dumps({"at": time.time(), **note}).encode())
+        with contextlib.suppress(OSError):
+            new = (self.path / _NOTE).with_suffix(".tmp")
+            new.write_text(json.dumps({"at": time.time(), **note}))
+            new.replace(self.path / _NOTE)
 
     def note(self) -> dict[str, Any] | None:
         """The last note, with `at`, the time it was written; None where there is none."""
-        try:
-            note: dict[str, Any] = json.loads((self.path / NOTE).read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return None
-        return note
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            note: dict[str, Any] = json.loads((self.path / _NOTE).read_bytes())
+            return note
+        return None
 
     def _load(self) -> Manifest:
-        try:
-            n_chunks = self.n_chunks
-        except (ConfigError, KeyError):  # not yet written, or an error of what uses it
-            n_chunks = MOST_CHUNKS
-        self._manifest = Manifest(FileLog(self.path), n_chunks)
-        return self._manifest
+        self._manifest = manifest = Manifest(self.path / MANIFEST)
+        if manifest.is_missing and (self.path / RUN_TOML).exists():
+            manifest.damaged.append(f"{self.path / MANIFEST}: missing")
+        return manifest
 
     def _for_writing(self) -> Manifest:
         self._refuse_reader()

@@ -1,4 +1,4 @@
-"""The folder of a run directory: its lock, what may stand in it, and the files that grow."""
+"""The folder of a run directory: its lock, and what may stand in it."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import stat
 from pathlib import Path
 
-from claimscore.atomic import os_errors, remove_files, remove_leftovers
+from claimscore.atomic import os_errors, remove_leftovers
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.file_lock import FileLock, is_locked
 from claimscore.runs.parts import PART_FILE, PART_TABLES
 from claimscore.runs.settings_file import RUN_TOML, STATE
 
-LOCK, NOTE, _EVENTS = ".lock", f"{STATE}/now.json", "events.jsonl"
+LOCK, EVENTS, MANIFEST = ".lock", "events.jsonl", f"{STATE}/manifest.log"
+
+_FILES = (RUN_TOML, EVENTS, "scores.parquet", "scores.csv", "summary.json", "report.html")
 
 #: The names in a run directory; a folder without run.toml that has others is not a run directory.
-_OWN_NAMES = frozenset(
-    (
-        *PART_TABLES,
-        *(RUN_TOML, _EVENTS, "scores.parquet", "scores.csv", "summary.json", "report.html"),
-    )
-)
+_OWN_NAMES = frozenset((*PART_TABLES, *_FILES))
 
 #: A process that only looks whether the folder is locked is gone in less than these seconds.
 _PATIENCE_S = 0.1
 
 
 class RunFolder:
-    """The folder at a path. Threads may share it.
+    """The folder at a path, for one writer. Threads may share it.
 
-    The lock is a lock on the file `.lock`. It ends with its process, also on another machine that
-    has the folder by NFSv4 or SMB: these pass it on to the server.
+    The lock is one on the file `.lock` and ends with its process. NFSv4 and SMB pass it on to their
+    server, so it holds off other machines too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,34 +39,24 @@ class RunFolder:
         self._lock: FileLock | None = None
         self._had_state = False
 
-    # Opening and closing
-
     def open(self) -> None:
-        """Take the lock, for writing. `ConfigError` where another process has it, where other
-        files are in this place, or where the file system knows no locks."""
+        """Take the lock. `ConfigError` where another process has it, where other files are in this
+        place, or where the file system knows no locks."""
         with os_errors(self.path):
             self._refuse_other_files()
             self.refuse_links()
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._had_state = self.state.exists()
             self.state.mkdir(mode=0o700, exist_ok=True)
-        self._take_lock()
-
-    def _take_lock(self) -> None:
         path = self.path / LOCK
         with os_errors(path):
-            lock = FileLock.take(path, patience_s=_PATIENCE_S)
-            if lock is None:
-                holder = ""
-                with contextlib.suppress(OSError):
-                    holder = path.read_text("ascii", "replace").strip()
-                raise ConfigError(
-                    f"{self.path} is in use by process {holder or 'unknown'}; "
-                    "wait for it, or stop it"
-                )
-            os.ftruncate(lock.descriptor, 0)
-            os.pwrite(lock.descriptor, f"{os.getpid()}\n".encode(), 0)
-        self._lock = lock
+            self._lock = FileLock.take(path, patience_s=_PATIENCE_S)
+            if self._lock is None:
+                holder = path.read_text("ascii", "replace").strip() or "another process"
+                raise ConfigError(f"{self.path} is in use by {holder}; wait for it, or stop it")
+            os.ftruncate(self._lock.descriptor, 0)
+            holder = f"process {os.getpid()} on {socket.gethostname()}\n"
+            os.pwrite(self._lock.descriptor, holder.encode(), 0)
 
     def _refuse_other_files(self) -> None:
         """`--out ~` by mistake must not fill a user's home with tables."""
@@ -93,13 +81,13 @@ class RunFolder:
                 )
 
     def holds_lock(self) -> bool:
-        """Whether the locked file is still in the folder: a lock on a removed file holds no one
-        off."""
-        if self._lock is None:
-            return False
+        """Whether the locked file is still in the folder: a lock on a removed one keeps no process
+        out."""
         try:
-            ours = os.fstat(self._lock.descriptor)
-            return os.path.samestat((self.path / LOCK).stat(), ours)
+            there = (self.path / LOCK).stat()
+            return self._lock is not None and os.path.samestat(
+                there, os.fstat(self._lock.descriptor)
+            )
         except (FileNotFoundError, NotADirectoryError):
             return False
 
@@ -113,12 +101,11 @@ class RunFolder:
 
     def clean(self) -> None:
         """Remove the temporary files of a killed process; the lock is held."""
-        remove_leftovers(self.path, "|".join(map(re.escape, _OWN_NAMES - PART_TABLES)))
+        remove_leftovers(self.path, "|".join(map(re.escape, _FILES)))
         remove_leftovers(self.state, ".+")
         for folder in (self.path / table for table in PART_TABLES):
             if folder.is_dir():
                 remove_leftovers(folder, PART_FILE)
-        _end_last_line(self.path / _EVENTS)
 
     def release(self) -> None:
         """Let other processes in."""
@@ -137,8 +124,7 @@ class RunFolder:
 
     def remove(self) -> None:
         """Remove the run directory. The manifest goes first, so after a kill no step counts."""
-        remove_files([self.state / "manifest.log"])
-        for name in (*_OWN_NAMES, STATE, LOCK):
+        for name in (MANIFEST, RUN_TOML, *_OWN_NAMES, STATE, LOCK):
             shutil.rmtree(self.path / name, ignore_errors=True)
             with contextlib.suppress(OSError):
                 (self.path / name).unlink()
@@ -150,23 +136,6 @@ class RunFolder:
         """Whether a process works in the run directory now."""
         return is_locked(self.path / LOCK)
 
-    # Files that grow
-
-    def add_event(self, line: bytes) -> None:
-        """Append a line to events.jsonl; a kill may leave half of it."""
-        path = self.path / _EVENTS
-        if self.holds_lock():
-            with os_errors(path), path.open("ab") as stream:
-                stream.write(line)
-
-    def write_note(self, note: bytes) -> None:
-        """Replace now.json; it is not synced, and errors are passed over."""
-        path = self.path / NOTE
-        with contextlib.suppress(OSError):
-            new = path.with_suffix(".tmp")
-            new.write_bytes(note)
-            new.replace(path)
-
 
 def _no_plain_file(path: Path) -> Path | None:
     """The path, or one below it, where neither a file nor a folder is; None where there is none."""
@@ -177,14 +146,3 @@ def _no_plain_file(path: Path) -> Path | None:
         with os.scandir(path) as entries:
             return next(filter(None, (_no_plain_file(Path(entry)) for entry in entries)), None)
     return None
-
-
-def _end_last_line(path: Path) -> None:
-    """Give the half line that a kill left its end."""
-    with os_errors(path):
-        if not path.is_file() or not path.stat().st_size:
-            return
-        with path.open("rb+") as stream:
-            stream.seek(-1, os.SEEK_END)
-            if stream.read(1) != b"\n":
-                stream.write(b"\n")

@@ -1,11 +1,11 @@
 """The manifest: which steps of which chunks are finished, and in which parts their rows are.
 
-It is a log of lines, each a CRC-32 and an entry; the last entry about a step of a chunk wins:
+It is a file of lines, each a CRC-32 and an entry; the last entry about a step of a chunk wins:
 
     5a1b2c3d {"step":"nli-a-b","chunks":[3,4,0],"rows":{"nli":[97],"failures":[0]},
               "checksums":{"nli":[7213,2899731047]}}                  finished for chunk 3
     1f0c33e2 {"step":"nli-a-b","chunks":[0,64,1],"rows":{...},...}    0 to 63 are compacted
-    77ab0412 {"step":"nli-a-b","chunks":[3,9]}                        3 to 8 are invalidated
+    77ab0412 {"undone":{"nli-a-b":[3,5]}}                             3 and 5 are undone
 
 In memory each step has a list with the `PartSet` of each chunk. Compaction keeps the number of
 sets small, so a run over a million records takes a few megabytes.
@@ -15,79 +15,76 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import threading
 import zlib
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeAlias
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
 
-from claimscore.errors import StoppedEarly
-from claimscore.runs.manifest_log import FileLog
+from claimscore.atomic import os_errors, sync_folder, write_bytes
 from claimscore.runs.parts import (
-    MOST_CHUNKS,
     PART_TABLES,
     STEP_NAME,
     Checksum,
-    PartLocation,
     PartSet,
     RowRange,
-    spans,
 )
 
+#: No run has more chunks than this: a billion records in chunks of 64.
+MOST_CHUNKS = 1 << 24
 
-class Invalidation(NamedTuple):
-    """A step no longer counts for the chunks `first` to `end` (exclusive)."""
-
-    step: str
-    first: int
-    end: int
-
-    def chunks(self) -> Sequence[int]:
-        """The chunks of the span."""
-        return range(self.first, self.end)
-
-
-Entry: TypeAlias = PartSet | Invalidation
+#: The file is written anew once it has so many lines, and so many for each that it then had.
+_LINES, _GROWTH = 4096, 4
 
 #: What a damaged line raises.
 _DAMAGE = ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
 
 
-class Manifest:
-    """Finished steps, in memory and in a log. Threads may share it.
+#: Parts that count from now on; or steps that count no more, each for some chunks.
+Entry: TypeAlias = PartSet | Mapping[str, Sequence[int]]
 
-    A line that cannot be read shows that another program than claimscore changed the log. It is
-    left out and named in `damaged`: its steps may count as undone, or as finished in parts that
-    are gone (`PartFiles.damaged` finds those). `is_missing`: no log was there when it was read.
+
+class Manifest:
+    """Finished steps, in memory and in the file. Threads may share it; one process writes.
+
+    A last line without its end, which a kill or a full disk leaves, is ignored and written over.
+    Another line that cannot be read shows that another program changed the file. It is left out
+    and named in `damaged`. `is_missing`: there was no file.
     """
 
-    def __init__(self, log: FileLog, n_chunks: int = MOST_CHUNKS) -> None:
-        """`n_chunks` is the most that the run can have: a line about others is damaged."""
-        self._log = log
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._by_step: dict[str, list[PartSet | None]] = {}
         self._sets: dict[PartSet, None] = {}  # those that count, in the order they came
-        self._generations: dict[tuple[str, int, int], int] = {}
-        self._waiting: list[tuple[Sequence[Entry], Future[list[PartSet]]]] = []
         self._mutex = threading.RLock()
         self._turn = threading.Lock()
+        self._size = self._n_lines = self._n_kept = 0
         self.damaged: list[str] = []
-        self.is_missing = True
-        for name, lines in log.read():
-            self.is_missing = False
-            for number, line in enumerate(lines, start=1):
+        self.is_missing = not path.exists()
+        with os_errors(path):
+            if not self.is_missing:
+                self._read()
+
+    def _read(self) -> None:
+        with self._path.open("rb") as stream:
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                self._size += len(line)
+                self._n_lines += 1
                 try:
-                    self._apply(_entry(line, n_chunks))
+                    self._apply(_entry(line))
                 except _DAMAGE:
-                    self.damaged.append(f"{name}, line {number}: damaged")
+                    self.damaged.append(f"{self._path}, line {self._n_lines}: damaged")
 
     def open_for_writing(self) -> None:
-        """Begin a log, or take damaged lines out of it, or shorten a long one; for the only
-        writer."""
+        """Begin the file, or take damaged lines out of it; for the only writer."""
         if self.is_missing:
-            self._log.append(b"")  # from now on a log that is not there is lost
-        elif self.damaged or self._log.is_long(len(self._sets)):
-            self._log.rewrite(self._snapshot())
+            self._append(b"")  # from now on a file that is not there is lost
+        elif self.damaged:
+            self._rewrite()
 
     # Finished steps
 
@@ -96,8 +93,8 @@ class Manifest:
         return self._set(chunk, step) is not None
 
     def _set(self, chunk: int, step: str) -> PartSet | None:
-        found = self._by_step.get(step, ())
-        return found[chunk] if chunk < len(found) else None
+        sets = self._by_step.get(step, ())
+        return sets[chunk] if chunk < len(sets) else None
 
     def steps(self, chunk: int) -> frozenset[str]:
         """The finished steps of a chunk."""
@@ -115,42 +112,19 @@ class Manifest:
             sets = self._by_step.get(step, ())
             return [chunk for chunk, parts in enumerate(sets) if parts is not None]
 
-    def counts(self) -> Counter[str]:
-        """Rows of each table over all finished steps."""
+    def counts(self, first: int = 0, end: int | None = None) -> Counter[str]:
+        """Rows of each table that the finished steps of the chunks `first` to `end`, or of all,
+        have."""
         total: Counter[str] = Counter()
         with self._mutex:
-            for parts, first, end in itertools.chain(*map(_runs, self._by_step.values())):
-                for table in parts.starts:
-                    rows = parts.range(table, first, end)
-                    total[table] += rows.rows if rows else 0
+            for sets in self._by_step.values():
+                for parts, start, stop in _runs(sets[first:end], first):
+                    for table in parts.checksums:
+                        rows = parts.range(table, start, stop)
+                        total[table] += rows.rows if rows else 0
         return total
 
-    def chunk_counts(self, chunk: int) -> Counter[str]:
-        """Rows of each table that the finished steps of a chunk wrote."""
-        total: Counter[str] = Counter()
-        for rows in itertools.chain(*self.finished(chunk).values()):
-            total[rows.part.table] += rows.rows
-        return total
-
-    # Their rows
-
-    def finished(self, chunk: int) -> dict[str, list[RowRange]]:
-        """The finished steps of a chunk in sorted order, each with its rows."""
-        with self._mutex:
-            found = ((step, self._set(chunk, step)) for step in sorted(self._by_step))
-            return {step: parts.ranges(chunk) for step, parts in found if parts is not None}
-
-    def ranges(self, table: str, chunks: Iterable[int]) -> list[RowRange]:
-        """The rows of a table: chunk by chunk, of each its steps in sorted order."""
-        return [
-            rows
-            for chunk in chunks
-            for of_step in self.finished(chunk).values()
-            for rows in of_step
-            if rows.part.table == table
-        ]
-
-    def all_ranges(
+    def ranges(
         self, table: str, step: str | None = None, first: int = 0, end: int | None = None
     ) -> list[RowRange]:
         """The rows of a table of the chunks `first` to `end` (or all), of one step or all, in as
@@ -159,50 +133,32 @@ class Manifest:
         A step's rows come in the order of the input; several steps take turns part by part.
         """
         with self._mutex:
-            found = [
+            in_steps = [
                 rows
                 for name in sorted(self._by_step)
                 if step in (None, name)
                 for parts, start, stop in _runs(self._by_step[name][first:end], first)
                 if (rows := parts.range(table, start, stop))
             ]
-        return sorted(found, key=lambda rows: rows.chunk)
+        return sorted(in_steps, key=lambda rows: rows.chunk)
 
-    def parts(self, chunks: Iterable[int] | None = None) -> list[PartLocation]:
-        """The parts that have rows of these chunks, or of all, each once."""
+    def sets(self) -> list[PartSet]:
+        """The sets that count, in the order they came."""
         with self._mutex:
-            sets = dict(self._sets) if chunks is None else {}
-            for chunk, of_step in itertools.product(chunks or (), self._by_step.values()):
-                if chunk < len(of_step) and (parts := of_step[chunk]) is not None:
-                    sets[parts] = None
-        return [part for parts in sets for part in parts.locations()]
+            return list(self._sets)
 
-    def chunks_in(self, part: PartLocation) -> list[int]:
-        """The chunks whose rows are in a part, or would be if they had some."""
-        key = (part.step, part.first, part.end, part.generation)
-        with self._mutex:
-            sets = enumerate(self._by_step[part.step][part.first : part.end], part.first)
-            return [chunk for chunk, parts in sets if parts is not None and parts.key == key]
+    def chunks_in(self, parts: PartSet) -> list[int]:
+        """The chunks for which a set counts."""
+        return [n for n in range(parts.first, parts.end) if self._set(n, parts.step) is parts]
 
     # Changes; every process sees them once these return
 
-    def add(self, parts: PartSet) -> list[PartSet]:
-        """Make a step count for the chunks of a set; returns the sets that count no more.
-
-        Their files may be removed; a set whose files the new one replaced is not among them.
-        """
-        return self._commit([parts])
-
-    def invalidate(self, *invalid: tuple[str, int, int]) -> list[PartSet]:
-        """Make steps of chunks (`first` to `end`) count no more, all at once or, where a kill cuts
-        it short on a disk, the first ones; returns as `add` does."""
-        return self._commit([Invalidation(*each) for each in invalid])
-
     def new_set(self, step: str, first: int, end: int, rows: dict[str, list[int]]) -> PartSet:
-        """A set without checksums, whose files have names that were never used."""
+        """A set without checksums, whose files have other names than those that count."""
         with self._mutex:
-            generation = 1 + self._generations.get((step, first, end), 0)
-        return PartSet.of(step, first, end, generation, rows, {})
+            before = self._by_step.get(step, [])[first:end]
+        generation = 1 + max((parts.generation for parts in before if parts), default=-1)
+        return PartSet.of(step, (first, end), generation, rows, {})
 
     def compactable(self, step: str, first: int, end: int) -> PartSet | None:
         """The set that the parts of these chunks would make together.
@@ -211,77 +167,74 @@ class Manifest:
         """
         with self._mutex:
             sets = [parts for parts in self._by_step.get(step, ())[first:end] if parts is not None]
-            if len(sets) < end - first or len(dict.fromkeys(sets)) == 1:
-                return None
-            tables = sorted({table for parts in sets for table in parts.starts})
-            rows: dict[str, list[int]] = {table: [] for table in tables}
-            for (chunk, parts), table in itertools.product(enumerate(sets, first), rows):
-                found = parts.range(table, chunk)
-                rows[table].append(found.rows if found else 0)
+        if len(sets) < end - first or len(set(sets)) == 1:
+            return None
+        rows = {table: [0] * len(sets) for table in sorted({t for s in sets for t in s.starts})}
+        for chunk, parts in enumerate(sets):
+            for table in parts.checksums:
+                of_chunk = parts.range(table, first + chunk, first + chunk + 1)
+                rows[table][chunk] = of_chunk.rows if of_chunk else 0
         return self.new_set(step, first, end, rows) if rows else None
 
-    def _commit(self, entries: Sequence[Entry]) -> list[PartSet]:
-        """Append the entries to the log, then apply them.
+    def add(self, parts: PartSet) -> list[PartSet]:
+        """Make a step count for the chunks of a set. Returns the sets that count no more: their
+        files may be removed."""
+        return self._commit(parts)
 
-        Threads that come while a group is being written are the next group: one sync, or one
-        object of a store, for all of them.
-        """
-        mine: Future[list[PartSet]] = Future()
-        with self._mutex:
-            self._waiting.append((entries, mine))
+    def undo(self, steps: Mapping[str, Collection[int]]) -> list[PartSet]:
+        """Make steps of chunks count no more, all at once; returns as `add` does."""
+        return self._commit({step: list(chunks) for step, chunks in steps.items()})
+
+    def _commit(self, entry: Entry) -> list[PartSet]:
         with self._turn:
-            if not mine.done():
-                self._commit_group()
-        return mine.result()
-
-    def _commit_group(self) -> None:
-        with self._mutex:
-            group, self._waiting = self._waiting, []
-        try:
-            self._log.append(b"".join(_line(e) for entries, _ in group for e in entries))
-        except BaseException as exc:
-            for _, done in group:
-                done.set_exception(
-                    exc if isinstance(exc, Exception) else StoppedEarly("interrupted")
-                )
-            raise
-        with self._mutex:
-            for entries, done in group:
-                done.set_result([old for e in entries for old in self._apply(e)])
-        if self._log.is_long(len(self._sets)):
-            self._log.rewrite(self._snapshot())
+            self._append(_line(entry))
+            with self._mutex:
+                superseded = self._apply(entry)
+            if self._n_lines > _LINES + _GROWTH * self._n_kept:
+                self._rewrite()
+        return superseded
 
     def _apply(self, entry: Entry) -> list[PartSet]:
         """Change the state; the sets that count no more."""
-        new = entry if isinstance(entry, PartSet) else None
-        by_chunk = self._by_step.get(entry.step, [])
-        if new is not None:
-            self._by_step[entry.step] = by_chunk
-            by_chunk.extend([None] * (entry.end - len(by_chunk)))
-        old: dict[PartSet, None] = {}
-        for chunk in range(entry.first, min(entry.end, len(by_chunk))):
-            if (before := by_chunk[chunk]) is not None:
-                old[before] = None
-            by_chunk[chunk] = new
+        new, undone = (entry, {}) if isinstance(entry, PartSet) else (None, entry)
+        superseded = []
         if new is not None:
             self._sets[new] = None
-            self._generations[new.key[:3]] = new.generation
-        superseded = [one for one in old if one not in by_chunk[one.first : one.end]]
-        for one in superseded:
-            del self._sets[one]
-        return [one for one in superseded if new is None or one.key != new.key]
+            sets = self._by_step.setdefault(new.step, [])
+            sets.extend([None] * (new.end - len(sets)))
+            undone = {new.step: range(new.first, new.end)}
+        for step, chunks in undone.items():
+            sets = self._by_step.get(step, [])
+            before = dict.fromkeys(sets[chunk] for chunk in chunks if chunk < len(sets))
+            for chunk in chunks:
+                if chunk < len(sets):
+                    sets[chunk] = new
+            superseded += [old for old in before if old and old not in sets[old.first : old.end]]
+        for old in superseded:
+            del self._sets[old]
+        return superseded
 
-    def _snapshot(self) -> bytes:
-        """The lines of as few entries as lead to this state."""
-        with self._mutex:
-            invalid: dict[str, set[int]] = defaultdict(set)
-            for parts in self._sets:
-                by_chunk = self._by_step[parts.step]
-                invalid[parts.step].update(c for c in parts.chunks() if by_chunk[c] is None)
-            entries: list[Entry] = list(self._sets)
-            for step, chunks in invalid.items():
-                entries += [Invalidation(step, *span) for span in spans(chunks)]
-            return b"".join(map(_line, entries))
+    def _append(self, lines: bytes) -> None:
+        """Return once the lines outlive the process and the machine."""
+        with os_errors(self._path):
+            is_new = not self._path.exists()
+            with self._path.open("ab") as stream:
+                stream.truncate(self._size)
+                stream.write(lines)
+                stream.flush()
+                os.fsync(stream.fileno())
+            if is_new:
+                sync_folder(self._path.parent)
+        self._size += len(lines)
+        self._n_lines += lines.count(b"\n")
+
+    def _rewrite(self) -> None:
+        """Put as few lines as lead to this state in the place of all."""
+        undone = {s: [n for n, p in enumerate(sets) if not p] for s, sets in self._by_step.items()}
+        entries: list[Entry] = [*self._sets, undone]
+        lines = b"".join(map(_line, entries))
+        write_bytes(self._path, lines)
+        self._size, self._n_lines, self._n_kept = len(lines), len(entries), len(entries)
 
 
 def _runs(sets: Sequence[PartSet | None], first: int = 0) -> Iterator[tuple[PartSet, int, int]]:
@@ -295,30 +248,36 @@ def _runs(sets: Sequence[PartSet | None], first: int = 0) -> Iterator[tuple[Part
 
 
 def _line(entry: Entry) -> bytes:
-    line: dict[str, Any] = {"step": entry.step, "chunks": [entry.first, entry.end]}
     if isinstance(entry, PartSet):
-        line["chunks"].append(entry.generation)
-        line["rows"] = {table: entry.rows(table) for table in entry.starts}
-        line["checksums"] = entry.checksums
+        chunks = entry.first, entry.end, entry.generation
+        rows = {table: entry.rows(table) for table in entry.starts}
+        line = {"step": entry.step, "chunks": chunks, "rows": rows, "checksums": entry.checksums}
+    else:
+        line = {"undone": entry}
     body = json.dumps(line, separators=(",", ":")).encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
-def _entry(line: bytes, n_chunks: int) -> Entry:
+def _entry(line: bytes) -> Entry:
     """The entry of a line; one of `_DAMAGE` where it is damaged."""
     crc, _, body = line.rstrip(b"\n").partition(b" ")
+    value = json.loads(body)
     if int(crc, 16) != zlib.crc32(body):
         raise ValueError("not what was written")
-    value = json.loads(body)
-    step, (first, end, *generation) = value["step"], value["chunks"]
-    if not (STEP_NAME.fullmatch(step) and 0 <= first < end <= n_chunks):
+    if "undone" in value:
+        undone: dict[str, list[int]] = value["undone"]
+        if any(min(chunks, default=0) < 0 for chunks in undone.values()):
+            raise ValueError("no chunks of a run")
+        return undone
+    step, (first, end, generation), rows = value["step"], value["chunks"], value["rows"]
+    if not (STEP_NAME.fullmatch(step) and 0 <= first < end <= MOST_CHUNKS):
         raise ValueError("no step of a run")
-    if not generation:
-        return Invalidation(step, first, end)
-    rows, sums = value["rows"], value["checksums"]
-    if not PART_TABLES >= rows.keys() >= sums.keys():
-        raise ValueError("no table of a run")
+    if (
+        not rows.keys() <= PART_TABLES
+        or {t for t in rows if sum(rows[t])} != value["checksums"].keys()
+    ):
+        raise ValueError("no tables of a run")
     if any(len(counts) != end - first or min(counts) < 0 for counts in rows.values()):
         raise ValueError("not the rows of these chunks")
-    checksums = {table: Checksum(*numbers) for table, numbers in sums.items()}
-    return PartSet.of(step, first, end, int(generation[0]), rows, checksums)
+    checksums = {table: Checksum(*numbers) for table, numbers in value["checksums"].items()}
+    return PartSet.of(step, (first, end), int(generation), rows, checksums)

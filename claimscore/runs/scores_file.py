@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from claimscore.atomic import atomic_path, os_errors, write_bytes, write_text
+from claimscore.atomic import atomic_path, os_errors, remove_files, write_text
 from claimscore.csv_text import csv_text
 from claimscore.errors import ConfigError
 from claimscore.runs.damage import ADVICE, polars_errors
@@ -20,9 +22,8 @@ from claimscore.tables import SCORES
 
 SCORES_FILE = "scores.parquet"
 
-#: The checksums that scores.parquet may have: of the last call and, where it was killed, of the
-#: call before.
-_CHECKSUMS = f"{STATE}/scores.json"
+#: The checksum of scores.parquet; gone while that is replaced.
+_CHECKSUM = f"{STATE}/scores.json"
 
 ROW_GROUP = 50_000
 
@@ -36,41 +37,35 @@ def write_scores(folder: Path, frames: Iterable[pl.DataFrame], scratch: Path) ->
     Rows are first regrouped into scratch parts of one fixed size, so their cut into frames leaves
     no trace and memory holds one part. `scratch` is a folder of this function alone.
     """
-    with atomic_path(folder / SCORES_FILE) as path:
-        with os_errors(scratch):
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir(mode=0o700)
-        try:
-            parts = _regrouped(frames, scratch)
-            with polars_errors(folder / SCORES_FILE):
-                pl.scan_parquet(parts, glob=False).sink_parquet(
-                    path, compression="zstd", row_group_size=ROW_GROUP
-                )
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        sums = [Checksum.of_file(path), *_checksums(folder)[:1]]
-        write_bytes(folder / _CHECKSUMS, json.dumps(sums).encode() + b"\n")
+    path = folder / SCORES_FILE
+    with os_errors(scratch):
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700)
+    try:
+        parts = _regrouped(frames, scratch)
+        with atomic_path(path) as temporary, polars_errors(path):
+            rows = pl.scan_parquet(parts, glob=False)
+            rows.sink_parquet(temporary, compression="zstd", row_group_size=ROW_GROUP)
+            checksum = Checksum.of(temporary)
+            remove_files([folder / _CHECKSUM])
+        write_text(folder / _CHECKSUM, json.dumps(checksum) + "\n")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
     """Parts of exactly so many rows (the last may have fewer, or none)."""
     size = ROW_GROUP // _PARTS_A_GROUP
     paths: list[Path] = []
-
-    def write(rows: pl.DataFrame) -> None:
-        path = scratch / f"part-{len(paths):06d}.parquet"
-        with polars_errors(path):
-            rows.write_parquet(path, compression="lz4")
-        paths.append(path)
-
     waiting = SCORES.empty()
-    for frame in frames:
-        waiting = pl.concat([waiting, frame.select(SCORES.schema.keys())])
-        while waiting.height >= size:
-            write(waiting.head(size))
+    for frame in itertools.chain(frames, [None]):
+        if frame is not None:
+            waiting = pl.concat([waiting, frame.select(SCORES.schema.keys())])
+        while waiting.height >= size or (frame is None and (waiting.height or not paths)):
+            paths.append(scratch / f"part-{len(paths):06d}.parquet")
+            with polars_errors(paths[-1]):
+                waiting.head(size).write_parquet(paths[-1], compression="lz4")
             waiting = waiting.slice(size)
-    if waiting.height or not paths:
-        write(waiting)
     return paths
 
 
@@ -94,14 +89,10 @@ def write_csv(folder: Path) -> None:
 
 def check_scores(folder: Path) -> None:
     """`ConfigError` where scores.parquet is not what was written."""
-    path, known = folder / SCORES_FILE, _checksums(folder)
+    path = folder / SCORES_FILE
+    known: Any = None
+    with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
+        known = json.loads((folder / _CHECKSUM).read_bytes())
     with os_errors(path):
-        is_whole = Checksum.of_file(path) in known
-    if known and not is_whole:
-        raise ConfigError(f"{path}: damaged: not what was written; {ADVICE}")
-
-
-def _checksums(folder: Path) -> list[Checksum]:
-    with contextlib.suppress(FileNotFoundError, ValueError, TypeError, RecursionError):
-        return [Checksum(*numbers) for numbers in json.loads((folder / _CHECKSUMS).read_bytes())]
-    return []
+        if known is not None and known != list(Checksum.of(path)):
+            raise ConfigError(f"{path}: damaged: not what was written; {ADVICE}")

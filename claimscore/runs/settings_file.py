@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import tomllib
 import zlib
 from collections.abc import Iterable, Mapping
@@ -18,9 +20,6 @@ STATE = ".state"
 
 RUN_TOML = "run.toml"
 
-#: A copy of run.toml, for a person to put in its place.
-COPY = f"{STATE}/{RUN_TOML}"
-
 #: The one table of settings whose lists and tables may grow between runs.
 ADDITIVE = "additive"
 
@@ -30,15 +29,10 @@ _CHECK = b"# CRC-32 of the lines above: "
 _ABSENT = object()
 
 
-# The file
-
-
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Replace run.toml and its copy, each with a last line that says whether it is whole."""
-    text = (_HEADER + to_toml(settings)).encode()
-    content = text + _CHECK + f"{zlib.crc32(text):08x}\n".encode()
-    for name in (COPY, RUN_TOML):
-        write_bytes(folder / name, content)
+    """Replace run.toml; its last line says whether it is whole."""
+    text = (_HEADER + tomli_w.dumps(settings)).encode()
+    write_bytes(folder / RUN_TOML, text + _CHECK + f"{zlib.crc32(text):08x}\n".encode())
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
@@ -73,24 +67,20 @@ def _is_additive(table: Mapping[str, Any]) -> bool:
 def unusable(folder: Path, why: str) -> ConfigError:
     """The error of a run.toml that was changed, damaged or removed, with what to do."""
     return ConfigError(
-        f"{folder / RUN_TOML}: {why}; put its copy {folder / COPY} in its place, "
-        "or name another --out and run again (answers are in the cache)"
+        f"{folder / RUN_TOML}: {why}; undo the change, or name another --out and run again "
+        "(answers are in the cache)"
     )
 
 
-def to_toml(settings: Mapping[str, Any]) -> str:
-    """TOML text; `None`, which TOML does not know, is left out."""
-    return tomli_w.dumps(_without_none(settings))
-
-
 def as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as they will be read back: lists for tuples, nothing for None."""
-    return tomllib.loads(to_toml(settings))
+    """The settings as they will be read back: lists for tuples, nothing for None; `TypeError` for
+    what TOML does not know."""
+    return tomllib.loads(tomli_w.dumps(_without_none(settings)))
 
 
 def _without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(k): _without_none(v) for k, v in value.items() if v is not None}
+        return {str(key): _without_none(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [_without_none(item) for item in value]
     if isinstance(value, bool | int | float | str):
@@ -111,9 +101,6 @@ def models_asked(settings: Mapping[str, Any]) -> str:
     return "; ".join(f"{name} ({', '.join(names)})" for name, names in tasks.items())
 
 
-# Differences
-
-
 def agreed(
     stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str, called: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -124,17 +111,8 @@ def agreed(
     that it has keeps its value. `called` is the option of a setting, by its dotted name; `where`
     names the run directory.
     """
-    old, new = _flat(_fixed(stored)), _flat(_fixed(wanted))
     differences: dict[str, tuple[Any, Any]] = {}
-    for name in dict.fromkeys((*old, *new)):
-        was, now = old.get(name, _ABSENT), new.get(name, _ABSENT)
-        if not _same(was, now):
-            differences[name] = was, now
-    value = dict(stored)
-    if ADDITIVE in stored or ADDITIVE in wanted:
-        value[ADDITIVE] = _grown(
-            ADDITIVE, stored.get(ADDITIVE, {}), wanted.get(ADDITIVE, {}), differences
-        )
+    value: dict[str, Any] = _merged(stored, wanted, "", differences)
     if differences:
         shown = "; ".join(
             f"{called.get(name, name)}: was {_shown(was)}, now {_shown(now)}"
@@ -147,34 +125,23 @@ def agreed(
     return value
 
 
-def without(settings: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The settings without those of the dotted names."""
-    dropped = set(names)
-    kept: dict[str, Any] = {}
-    for key, value in settings.items():
-        if key in dropped:
-            continue
-        inner = [name.partition(".")[2] for name in dropped if name.startswith(f"{key}.")]
-        kept[key] = without(value, inner) if inner and isinstance(value, Mapping) else value
-    return kept
-
-
-def _fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name != ADDITIVE}
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = value
-    return flat
-
-
-def _same(old: Any, new: Any) -> bool:
-    return bool(old == new) and isinstance(old, bool) is isinstance(new, bool)
+def _merged(old: Any, new: Any, name: str, differences: dict[str, tuple[Any, Any]]) -> Any:
+    was, now = ({} if value is _ABSENT else value for value in (old, new))
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        both = {}
+        for key in dict.fromkeys((*was, *now)):
+            inner = f"{name}.{key}" if name else key
+            values = was.get(key, _ABSENT), now.get(key, _ABSENT)
+            both[key] = _merged(*values, inner, differences)
+        return both
+    if name.startswith(f"{ADDITIVE}."):
+        if _ABSENT in (old, new):
+            return new if old is _ABSENT else old
+        if isinstance(old, list) and isinstance(new, list):
+            return [*old, *(item for item in new if item not in old)]
+    if old != new or isinstance(old, bool) is not isinstance(new, bool):
+        differences[name] = old, new
+    return old
 
 
 def _shown(value: Any) -> str:
@@ -187,15 +154,11 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 200 else text[:200] + "…"
 
 
-def _grown(name: str, old: Any, new: Any, differences: dict[str, tuple[Any, Any]]) -> Any:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        grown = {**old, **{key: value for key, value in new.items() if key not in old}}
-        for key in old:
-            if key in new:
-                grown[key] = _grown(f"{name}.{key}", old[key], new[key], differences)
-        return grown
-    if isinstance(old, list) and isinstance(new, list):
-        return [*old, *(item for item in new if item not in old)]
-    if not _same(old, new):
-        differences[name] = old, new
-    return old
+def without(settings: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The settings without those of the dotted names."""
+    kept = copy.deepcopy(dict(settings))
+    for name in names:
+        *tables, key = name.split(".")
+        table = functools.reduce(lambda outer, inner: outer.get(inner, {}), tables, kept)
+        table.pop(key, None)
+    return kept

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from claimscore.runs.manifest_log import LOG_FILE
+from claimscore.runs.folder import MANIFEST
 from claimscore.runs.settings_file import write_settings
 from tests.fake_server import FakeServer
 from tests.support.command_line import Command
@@ -195,7 +195,7 @@ def test_files_of_others_stay(out: Path, cli: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["facts", "events.jsonl", LOG_FILE, ".lock", ".state", ".state/now.tmp", "run.toml"]
+    "name", ["facts", "events.jsonl", MANIFEST, ".lock", ".state", ".state/now.tmp", "run.toml"]
 )
 def test_no_link_is_followed(name: str, out: Path, tmp_path: Path, cli: Command) -> None:
     """Neither by what writes nor by what reads."""
@@ -244,7 +244,7 @@ def test_a_line_of_the_manifest(entry: Any, out: Path, cli: Command) -> None:
 
 
 def append_to_manifest(out: Path, body: bytes) -> None:
-    with (out / LOG_FILE).open("ab") as log:
+    with (out / MANIFEST).open("ab") as log:
         log.write(b"%08x %b\n" % (zlib.crc32(body), body))
 
 
