@@ -17,12 +17,9 @@ from claimscore.records.columns import ALTERNATIVES, likely_columns
 from claimscore.records.dataset import (
     Dataset,
     MissingColumnsError,
-    Prepared,
     Required,
     Selection,
-    keep,
     prepare,
-    recall,
 )
 from claimscore.records.files import SPOOLED
 from claimscore.runs import RunDirectory
@@ -55,21 +52,6 @@ def read_records(
         raise MissingColumnsError(f"{exc}{fitting}", exc.names, is_slip=False) from None
 
 
-def find_records(
-    config: RunConfig, metrics: Sequence[Metric], directory: RunDirectory, stdin: BinaryIO | None
-) -> Dataset | Prepared:
-    """The records of the input, validated: now, or by an earlier call that copied all of them.
-
-    Raises as `prepare` does.
-    """
-    known = recall(config.input, _required(metrics), directory.state, _selection(config))
-    stored = directory.settings.get("records", {}).get("digest")
-    is_same = known is not None and known.digest == stored
-    if known is not None and is_same and directory.steps_done("records") == directory.n_chunks:
-        return known
-    return read_records(config, metrics, directory.state, stdin)
-
-
 def _fitting(config: RunConfig, names: Sequence[str]) -> str:
     """The metrics that these columns are enough for, also under their likely other names."""
     likely = likely_columns(names)
@@ -97,11 +79,9 @@ def again(directory: RunDirectory) -> BinaryIO | None:
         return path.open("rb") if path.is_file() else None
 
 
-def copy_records(
-    dataset: Dataset | Prepared, metrics: Sequence[Metric], size: int, directory: RunDirectory
-) -> None:
+def copy_records(dataset: Dataset, size: int, directory: RunDirectory) -> None:
     """Write the chunks of `size` records that the folder lacks; a complete one is left as it is."""
-    if isinstance(dataset, Prepared):
+    if directory.steps_done("records") == directory.n_chunks:
         return
     first = 0
     for frames in _files(dataset.chunks(size)):
@@ -109,7 +89,6 @@ def copy_records(
         if any(missing):
             directory.write_chunks(first, "records", "records", frames)
         first += len(frames)
-    keep(dataset, _required(metrics), directory.state)
 
 
 def _files(chunks: Iterable[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:

@@ -40,7 +40,7 @@ from claimscore.pipeline.reading import (
     again,
     check_columns,
     copy_records,
-    find_records,
+    read_records,
     refuse_other_records,
 )
 from claimscore.pipeline.repair import repair
@@ -131,7 +131,7 @@ def _go_on(
     reporter.phase("reading", directory)
     done = directory.settings.get("additive", {})
     try:
-        dataset = find_records(config, metrics, directory, stdin)
+        dataset = read_records(config, metrics, directory.state, stdin)
     except MissingColumnsError as exc:
         plan = plan_steps(config, metrics, exc.names)
         open_plan(plan, checks=[functools.partial(_refuse, exc), *named_models(plan, done)])
@@ -146,7 +146,7 @@ def _go_on(
     directory.forget_settings(unused_settings(directory))
     work = _Work.begin(plan, directory, records, reporter)
     directory.write_plan(stored_plan(plan, input_name(config.input)))
-    copy_records(dataset, metrics, config.chunk_records, directory)
+    copy_records(dataset, config.chunk_records, directory)
     todo = work.todo()
     if todo and not all(is_local(provider.family) for provider in plan.providers.values()):
         for check in work.text_checks:  # before they are paid for

@@ -12,13 +12,12 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import polars as pl
 
-from claimscore import __version__
-from claimscore.atomic import os_errors, write_text
-from claimscore.errors import ClaimscoreError, InputError
+from claimscore.atomic import os_errors
+from claimscore.errors import InputError
 from claimscore.records.columns import (
     ALTERNATIVES,
     CANONICAL,
@@ -29,13 +28,10 @@ from claimscore.records.columns import (
     likely_columns,
     parse_record,
 )
-from claimscore.records.files import InputFile, find_files, is_address, spool_stdin
+from claimscore.records.files import InputFile, find_files, spool_stdin
 from claimscore.records.readers import Record, header, place, read
 from claimscore.records.rows import rows_in_memory
 from claimscore.records.text_checks import TEXTS, strip_html
-
-#: The name of what `keep` writes.
-_KEPT = "input.json"
 
 Required = Mapping[str, Sequence[str]]
 
@@ -373,69 +369,3 @@ def _is_broken(value: object) -> bool:
     except UnicodeEncodeError:
         return True
     return False
-
-
-# -- what was found, kept beside a run that has copied the records: a run that is taken up again
-# needs neither a million records nor a bucket a second time, as long as the input is the same
-
-
-class Prepared(NamedTuple):
-    """Records that were validated before and lie in a run directory."""
-
-    n_records: int
-    columns: list[str]
-    digest: str
-
-
-def keep(dataset: Dataset, required: Required, folder: Path) -> None:
-    """Note what was found; nothing where the input is not a file of this machine."""
-    if dataset.files[0].format == "rows" or not _is_path(dataset.source):
-        return
-    stamp = _stamp(dataset.files, required, dataset.selection)
-    if stamp is not None:
-        found = Prepared(dataset.n_records, list(dataset.columns), dataset.digest)
-        write_text(folder / _KEPT, json.dumps({"of": stamp, "found": found}) + "\n")
-
-
-def recall(
-    source: Any, required: Required, folder: Path, selection: Selection = Selection()
-) -> Prepared | None:
-    """The stored result, where the files are still those that were validated; else None.
-
-    None too for what is not a file of this machine, where other columns are needed now, and where
-    another version of claimscore looked. Raises as `find_files` does.
-    """
-    if not isinstance(source, str) or not _is_path(source):
-        return None
-    stamp = _stamp(find_files(source), required, selection)
-    try:
-        kept = json.loads((folder / _KEPT).read_bytes())
-        return Prepared(*kept["found"]) if stamp is not None and kept["of"] == stamp else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None  # not there, or damaged: the input says it again
-
-
-def _is_path(source: str) -> bool:
-    return source != "-" and not is_address(source)
-
-
-def _stamp(
-    files: Iterable[InputFile], required: Required, selection: Selection
-) -> list[Any] | None:
-    """What changes with what validation finds; None where a file cannot be recognised.
-
-    It has the inode and the time of the last change, which no user can set back.
-    """
-    needed = sorted({column for columns in required.values() for column in columns})
-    stamp: list[Any] = [__version__, needed, dataclasses.asdict(selection)]
-    try:
-        for file in files:
-            file.check_unchanged()
-            path = file.path.resolve()
-            status = path.stat()
-            stamp.append(
-                [str(path), status.st_ctime_ns, status.st_ino, file.format, file.size, file.version]
-            )
-    except (OSError, ClaimscoreError):
-        return None
-    return stamp

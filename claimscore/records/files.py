@@ -279,7 +279,7 @@ _MEANINGS: tuple[tuple[str, type[ClaimscoreError], str], ...] = (
         InputError,
         "the server must send a file in ranges, and its length; download it first",
     ),
-    ("unexpected end of file|gzip|deflate|corrupt", InputError, "broken gzip file"),
+    ("unexpected end of file|gzip|deflate", InputError, "broken gzip file"),
     ("invalid utf8|invalid utf-8", InputError, "not UTF-8; save the file as UTF-8"),
     ("^parquet:", InputError, "not a readable Parquet file"),
     ("169\\.254|token request", ConfigError, _NO_CREDENTIALS),
@@ -293,11 +293,6 @@ _MEANINGS: tuple[tuple[str, type[ClaimscoreError], str], ...] = (
         "status code: (301|400)",
         ConfigError,
         "the store refuses the request; check the region (AWS_DEFAULT_REGION) and the endpoint",
-    ),
-    (
-        "BadScheme|URL scheme is not allowed",
-        ConfigError,
-        "the store's own address is plain http; allow it with AWS_ALLOW_HTTP=true",
     ),
     ("os error (28|122)\\b", StoppedEarly, "the disk is full; free some space"),
 )
