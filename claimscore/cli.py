@@ -13,18 +13,17 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import get_completion_class
 
 from claimscore import __version__
 from claimscore.commands.cache import cache
 from claimscore.commands.compare import compare
-from claimscore.commands.completion import completion
 from claimscore.commands.evaluate import evaluate, label
 from claimscore.commands.metrics import metrics
-from claimscore.commands.models import models
+from claimscore.commands.models import models, train
 from claimscore.commands.options import EXIT_BUG, EXIT_OK, EXIT_STOPPED, EXIT_USAGE
 from claimscore.commands.prompts import prompts
 from claimscore.commands.run import estimate, map_table, report, run, score, status
-from claimscore.commands.train import train
 from claimscore.config import set_environment
 from claimscore.console import harmless
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
@@ -181,6 +180,28 @@ claimscore report runs/first                   a page with the scores and the cl
 def cli(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
         print(f"{FIRST_COMMANDS}\n\nall commands: claimscore --help")
+
+
+#: What the shell sets when it asks this program; click derives it from the program's name.
+VARIABLE = "_CLAIMSCORE_COMPLETE"
+
+#: Where each shell reads the script from.
+_PLACES = {
+    "bash": '~/.bashrc: eval "$(claimscore completion bash)"',
+    "zsh": '~/.zshrc: eval "$(claimscore completion zsh)"',
+    "fish": "~/.config/fish/completions/claimscore.fish: claimscore completion fish | source",
+}
+
+
+@click.command(epilog="\b\nPut it into\n" + "\n".join(f"  {line}" for line in _PLACES.values()))
+@click.argument("shell", type=click.Choice(tuple(_PLACES)), help="Shell to complete words in.")
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that completes commands and options in a shell."""
+    kind = get_completion_class(shell)
+    assert kind is not None  # click has all three
+    root = ctx.find_root()
+    print(kind(root.command, {}, "claimscore", VARIABLE).source())
 
 
 for command in (

@@ -1,10 +1,10 @@
-"""The models that judge."""
+"""The models that judge: listed, checked, and trained on your own data."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,10 +13,14 @@ from claimscore.commands.options import (
     Group,
     SettingsSource,
     json_option,
+    output_options,
     own_option,
 )
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from claimscore.training.recipes import LSTrainingConfig, SummaCTrainingConfig
 
 #: The models that can be named without looking anything up, besides the vendors of `--llm`.
 MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
@@ -189,3 +193,33 @@ def _print_facts(facts: dict[str, Any]) -> None:
         untold = "not stored across runs: the server does not tell its model's version"
         shown["results"] = "stored across runs" if facts["stored"] else untold
     print_facts([(name, text) for name, text in shown.items() if text])
+
+
+# Trainings
+
+_RECIPES = "claimscore.training.recipes"
+
+
+@click.group(cls=Group)
+def train() -> None:
+    """Train the model of a metric on your own data."""
+
+
+@train.command("ls-score", settings={"config": f"{_RECIPES}:LSTrainingConfig"})
+@output_options
+def train_ls_score(config: LSTrainingConfig, quiet: bool, as_json: bool) -> None:
+    """Train LS_Score on documents and good summaries."""
+    from claimscore.console.evaluations import print_ls_training, training_display
+    from claimscore.training.ls_score import train_ls_score as train_model
+
+    print_ls_training(train_model(config, training_display(quiet or as_json)), as_json)
+
+
+@train.command("summac-conv", settings={"config": f"{_RECIPES}:SummaCTrainingConfig"})
+@output_options
+def train_summac_conv(config: SummaCTrainingConfig, quiet: bool, as_json: bool) -> None:
+    """Train SummaC-Conv on labelled summaries; a run takes it as `summac-conv:weights=FILE`."""
+    from claimscore.console.evaluations import print_summac_training, training_display
+    from claimscore.training.summac_conv import train_summac_conv as train_model
+
+    print_summac_training(train_model(config, training_display(quiet or as_json)), as_json)

@@ -126,7 +126,7 @@ def score(
 @json_option
 def status(path: Path | str, watch: bool, record: str | None, as_json: bool) -> None:
     """Show how far a run or a map is: done, failed, spent, left, and when it will end."""
-    from claimscore.console.status import print_record, print_status, watch_status
+    from claimscore.console.result import print_record, print_status, watch_status
     from claimscore.pipeline.map.map_files import map_status
     from claimscore.pipeline.status import record_status, run_status
     from claimscore.runs import damage_as_error

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from claimscore.console.amounts import dollars, duration, many
+from claimscore.console import dollars, duration, many
 from claimscore.console.table import print_rows, print_text
 
 if TYPE_CHECKING:

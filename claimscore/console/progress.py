@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from claimscore.console import harmless
-from claimscore.console.amounts import duration, engine_parts
+from claimscore.console import duration, engine_parts, harmless
 
 if TYPE_CHECKING:
     from claimscore.pipeline.map.job import MapProgress

@@ -42,9 +42,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "atomic": {"errors"},
     "csv_text": set(),
     "file_lock": set(),
-    "addresses": {"errors"},
     "http_headers": {"types"},
-    "http_policy": {"errors", "addresses"},
+    "http_policy": {"errors"},
     "retry": {"errors"},
     "text": BASE,
     "blocks": BASE | {"text"},
@@ -59,9 +58,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "baseline": BASE | {"text"},
     "baseline.provider": BASE | {"text", "baseline", "pipeline.llm"},  # it is a vendor
-    "pipeline.encoders": BASE | {"addresses", "retry", "pipeline.llm"},
+    "pipeline.encoders": BASE | {"http_policy", "retry", "pipeline.llm"},
     "pipeline.encoders.masked_lm": BASE | {"text", "pipeline.encoders"},  # sentence by sentence
-    "pipeline.llm": BASE | {"addresses", "http_headers", "http_policy", "retry", "cache", "text"},
+    "pipeline.llm": BASE | {"http_headers", "http_policy", "retry", "cache", "text"},
     "pipeline.tasks": BASE | {"claim_checks", "text", "metrics", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE

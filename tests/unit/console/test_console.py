@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from claimscore.console import status, table
-from claimscore.console.amounts import duration
+from claimscore.console import duration, result, table
 from claimscore.console.progress import llm_note, model_note, progress_display
 from claimscore.console.result import print_result
 from claimscore.console.table import print_rows
@@ -92,10 +91,10 @@ def test_ctrl_c_ends_watching_and_is_no_error(monkeypatch: pytest.MonkeyPatch) -
     def pressed(_: float) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(status, "print_status", lambda state: None)
+    monkeypatch.setattr(result, "print_status", lambda state: None)
     monkeypatch.setattr("time.sleep", pressed)
-    status.watch_status(lambda: {"running": True}, 2.0)
-    status.watch_status(lambda: pressed(0.0), 2.0)  # also while the folder is read
+    result.watch_status(lambda: {"running": True}, 2.0)
+    result.watch_status(lambda: pressed(0.0), 2.0)  # also while the folder is read
 
 
 NONE: dict[str, Any] = {"verdict": "no record has a value", "worst": []}

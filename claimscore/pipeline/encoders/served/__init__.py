@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from claimscore.addresses import server_address
 from claimscore.config import EncoderConfig, model_api_key, model_key_name
 from claimscore.errors import ConfigError
+from claimscore.http_policy import server_address
 from claimscore.pipeline.llm.providers.base import PROVIDERS, provider_class
 
 TEI = "tei"

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import orjson
 
-from claimscore.addresses import key_for, refuse_unencrypted, server_address
 from claimscore.config import LLMConfig, api_base_url, header_values
 from claimscore.errors import AskAgain, AuthenticationError, ClaimscoreError
 from claimscore.http_headers import rate_limits
+from claimscore.http_policy import key_for, refuse_unencrypted, server_address
 from claimscore.pipeline.llm.providers.base import Vendor
 from claimscore.pipeline.llm.providers.errors import Refusal, read_refusal, translate_error
 from claimscore.pipeline.llm.providers.schema import Dialect, encode_json, learn_dialect
