@@ -17,8 +17,6 @@ from tests.support.language_model import judging_answer
 from tests.support.prompt_files import prompt_file
 from tests.support.rated_tables import write_jsonl
 
-BOTH = ("--metrics", "llm-judge,qa")
-
 
 def write_records(path: Path, n: int = 6) -> Path:
     """Summaries that keep, change and invent words of their sources; the last has two sources."""
@@ -146,29 +144,3 @@ def test_parameters_and_headers_that_cannot_be_are_refused(
     said = capsys.readouterr().err
     assert message in said
     assert "1234" not in said
-
-
-def estimated(capsys: Any, *call: object) -> tuple[dict[str, int], str]:
-    asked = [argument for argument in call if argument != "--quiet"]
-    assert claimscore("estimate", *asked, "--json") == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    tasks = {task["task"]: task["requests"] for task in found["tasks"]}
-    return tasks, "\n".join(found["assumptions"])
-
-
-def test_questions_not_made_yet_are_assumed_and_said_to_be(tmp_path: Path, capsys: Any) -> None:
-    """One a sentence; once the questions are there, the count is exact."""
-    records = write_records(tmp_path / "in.jsonl")
-    with FakeServer(answer=judging_answer) as server:
-        call = (records, *BOTH, *options(server))
-        tasks, said = estimated(capsys, *call)
-        assert tasks == {"judge": 24, "questions": 13, "answers": 30}
-        assert "answers: asks about questions not made yet; those of 13 texts are assumed" in said
-        made = (records, "--metrics", "", "--tasks", "questions", *options(server))
-        assert claimscore("run", *made, "--out", tmp_path / "made") == 0
-        before = server.n_requests
-        tasks, said = estimated(capsys, *call)
-        assert (tasks["judge"], tasks["questions"]) == (24, 0)
-        assert "not made yet" not in said
-        assert claimscore("run", *call, "--out", tmp_path / "run") == 0
-        assert server.n_requests - before == tasks["judge"] + tasks["answers"]

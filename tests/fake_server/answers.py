@@ -27,7 +27,7 @@ def claims(text: str) -> dict[str, Any]:
 def facts(text: str) -> dict[str, Any]:
     """A fact for each claim, of its second and its last word."""
     words = [re.findall(r"\w+", claim.lower()) for claim in claims(text)["claims"]]
-    pairs = [(own[1:2] or own, own[-1]) for own in words if own]
+    pairs = [(claim[1:2] or claim, claim[-1]) for claim in words if claim]
     return {"facts": [{"subject": first[0], "description": last} for first, last in pairs]}
 
 
@@ -54,11 +54,11 @@ async def plain_answer(body: Body) -> Completion:
     if set(schema["schema"].get("properties", {})) == {ANSWERS}:
         texts = numbered_texts(content)
         of_each = [{TEXT_NUMBER: k, **answer(text)} for k, text in enumerate(texts, start=1)]
-        said: dict[str, Any] = {ANSWERS: of_each}
+        reply: dict[str, Any] = {ANSWERS: of_each}
     else:
         block = re.search(r"<text>(.*)</text>", content, re.DOTALL)
-        said = answer((block[1] if block else content).strip())
-    return Completion(json.dumps(said, ensure_ascii=False), body["model"], "stop", Usage())
+        reply = answer((block[1] if block else content).strip())
+    return Completion(json.dumps(reply, ensure_ascii=False), body["model"], "stop", Usage())
 
 
 def numbered_texts(content: str) -> list[str]:

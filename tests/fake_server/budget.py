@@ -74,14 +74,14 @@ class Budget:
 
     def headers(self, now: float) -> dict[str, str]:
         """`x-ratelimit-*` as they are at this moment."""
-        found = {}
+        headers = {}
         for name, bucket in self.buckets.items():
             left = bucket.level(now)
             reset_s = (bucket.capacity - left) * 60 / bucket.per_minute
-            found[f"x-ratelimit-limit-{name}"] = f"{bucket.per_minute:.0f}"
-            found[f"x-ratelimit-remaining-{name}"] = str(max(0, math.floor(left)))
-            found[f"x-ratelimit-reset-{name}"] = duration(reset_s)
-        return found
+            headers[f"x-ratelimit-limit-{name}"] = f"{bucket.per_minute:.0f}"
+            headers[f"x-ratelimit-remaining-{name}"] = str(max(0, math.floor(left)))
+            headers[f"x-ratelimit-reset-{name}"] = duration(reset_s)
+        return headers
 
 
 def duration(seconds: float) -> str:

@@ -237,10 +237,10 @@ def _setting(item: str) -> tuple[str, Any]:
     """`rpm=600`, `text=hello` or `rates={"500": 0.05}`; a text that is an object stays a text."""
     name, _, value = item.partition("=")
     try:
-        found = json.loads(value)
+        parsed = json.loads(value)
     except ValueError:
         return name, value
-    return name, found if name not in ("text", "key") or isinstance(found, str | None) else value
+    return name, parsed if name not in ("text", "key") or isinstance(parsed, str | None) else value
 
 
 def main() -> None:

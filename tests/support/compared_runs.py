@@ -28,9 +28,9 @@ def claim_rows(claims: Claims) -> list[dict[str, Any]]:
 
 def fact_rows(facts: Mapping[tuple[str, str], Sequence[tuple[str, str]]]) -> list[dict[str, Any]]:
     return [
-        {"id": record, "side": side, "index": place, "subject": subject, "description": said}
+        {"id": record, "side": side, "index": place, "subject": subject, "description": text}
         for (record, side), pairs in facts.items()
-        for place, (subject, said) in enumerate(pairs)
+        for place, (subject, text) in enumerate(pairs)
     ]
 
 
@@ -62,8 +62,8 @@ def write_run(
 ) -> Path:
     """A finished run; without `values` one that has no scores yet."""
     with RunDirectory(path) as run:
-        found = {"seed": 0, "records": {"count": len(ids), "digest": "d"}, **(settings or {})}
-        run.check_settings(found)
+        given = {"seed": 0, "records": {"count": len(ids), "digest": "d"}, **(settings or {})}
+        run.check_settings(given)
         run.write_parts(0, "records", {"records": pl.DataFrame({"id": ids, **(columns or {})})})
         if claims:
             run.write_parts(0, "decompose", {"claims": tables.CLAIMS.frame(claim_rows(claims))})

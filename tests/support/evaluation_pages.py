@@ -28,8 +28,8 @@ def write_result_page(result: EvaluationResult, path: Path, command: str) -> Pat
 
 
 def write_compare_page(config: CompareConfig, path: Path, command: str) -> Path:
-    found = compare(config)
-    write_evaluation_page(path, "Runs compared", command, signature_of(found), sections_of(found))
+    result = compare(config)
+    write_evaluation_page(path, "Runs compared", command, signature_of(result), sections_of(result))
     return path
 
 

@@ -104,9 +104,9 @@ def number(measure: str, name: str, value: float | None, given: Any = None, **ot
     return row | {"given_side": side, "given_index": index} | other
 
 
-def answer(task: str, side: str, index: int, said: Any, **other: Any) -> Row:
+def answer(task: str, side: str, index: int, content: Any, **other: Any) -> Row:
     row = {"id": "x", "task": task, "side": side, "index": index, "question": f"Q{index}?"}
-    return row | {"answer": json.dumps(said)} | other
+    return row | {"answer": json.dumps(content)} | other
 
 
 def support_rows(

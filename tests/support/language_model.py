@@ -25,11 +25,11 @@ async def judging_answer(body: Body) -> Completion:
         return _saying({"questions": questions_about(content)})
     if task == "verify":
         source, _, claim = content.rpartition("\n\nClaim: ")
-        said = "supported" if claim in source else "unmentioned"
-        return _saying({"verdict": said, "evidence": claim if claim in source else ""})
+        verdict = "supported" if claim in source else "unmentioned"
+        return _saying({"verdict": verdict, "evidence": claim if claim in source else ""})
     text, _, question = content.rpartition("Question: ")
-    found = re.search(rf"\b{question.split()[-1].rstrip('?')} (\w+)", text)
-    return _saying({"answerable": found is not None, "answer": found[1] if found else ""})
+    match = re.search(rf"\b{question.split()[-1].rstrip('?')} (\w+)", text)
+    return _saying({"answerable": match is not None, "answer": match[1] if match else ""})
 
 
 def questions_about(text: str) -> list[dict[str, str]]:
@@ -46,8 +46,8 @@ def grade(score: int, probabilities: dict[int, float] | None = None) -> Completi
     """`{"score": N}` with probabilities at its place: those given, else half of it elsewhere."""
     others = {score: 0.5, score % 5 + 1: 0.25}
     top = tuple((str(s), math.log(p)) for s, p in (probabilities or others).items())
-    said = TokenLogprob(str(score), dict(top)[str(score)], top)
-    tokens = (TokenLogprob('{"', 0.0), TokenLogprob("score", 0.0), TokenLogprob('": ', 0.0), said)
+    place = TokenLogprob(str(score), dict(top)[str(score)], top)
+    tokens = (TokenLogprob('{"', 0.0), TokenLogprob("score", 0.0), TokenLogprob('": ', 0.0), place)
     text = f'{{"score": {score}}}'
     return Completion(text, "m", "stop", Usage(), logprobs=(*tokens, TokenLogprob("}", 0.0)))
 

@@ -84,16 +84,16 @@ class MadeUp:
                 sides[side] = [str(row["text"]) for row in rows]
                 claims += rows
                 if number % 3 == 0 and side == "a":
-                    found = {"id": record_id, "side": side, "sentence_index": 0}
-                    checks.append({**found, "claim_index": 0, "check": "repeat", "value": 0.0})
-                    checks.append({**found, "check": "uncovered_words", "value": 0.5})
+                    place = {"id": record_id, "side": side, "sentence_index": 0}
+                    checks.append({**place, "claim_index": 0, "check": "repeat", "value": 0.0})
+                    checks.append({**place, "check": "uncovered_words", "value": 0.5})
             records.append(record)
             nli += self.nli_rows(record_id, sides)
             self.score(record_id, failed, sides)
         frame = pl.DataFrame(records)
-        found = tables.CLAIM_CHECKS.frame(checks)
+        findings = tables.CLAIM_CHECKS.frame(checks)
         rows_of = tables.CLAIMS.frame(claims), tables.NLI.frame(nli)
-        self.chunks.append(DetailChunk(frame, *rows_of, claim_checks=found))
+        self.chunks.append(DetailChunk(frame, *rows_of, claim_checks=findings))
 
     def nli_rows(self, record_id: str, sides: dict[str, list[str]]) -> list[dict[str, object]]:
         rows = []

@@ -109,14 +109,14 @@ class FakeModel:
         """A token a character, a word a white space; vowels, consonants and the rest are at right
         angles."""
         self._ask(texts, on_batch)
-        found = []
+        layers_of = []
         for text in texts:
             pieces = [(word, letter) for word, part in enumerate(text.split()) for letter in part]
             kinds = [0 if x in "aeiou" else 1 if x.isalpha() else 2 for _, x in pieces]
             layers = np.stack([np.eye(3, dtype=np.float32)[kinds]] * n_layers)
             words = np.array([word for word, _ in pieces])
-            found.append(TokenLayers(layers, [piece for _, piece in pieces], words))
-        return found
+            layers_of.append(TokenLayers(layers, [piece for _, piece in pieces], words))
+        return layers_of
 
 
 class FunctionClassifier:
@@ -133,8 +133,8 @@ class FunctionClassifier:
         self.asked += pairs
         if on_batch is not None:
             on_batch(len(pairs))
-        found = [self._judge(*pair) for pair in pairs]
-        return np.array(found, dtype=np.float32).reshape(-1, 3)
+        judged = [self._judge(*pair) for pair in pairs]
+        return np.array(judged, dtype=np.float32).reshape(-1, 3)
 
 
 def claims(**of_sides: Sequence[str]) -> pl.DataFrame:

@@ -51,13 +51,13 @@ class Page(HTMLParser):
     @property
     def figures(self) -> list[dict[str, Any]]:
         """What the page's script draws."""
-        found: list[dict[str, Any]] = json.loads(self.blocks["cs-figures"])
-        return found
+        figures: list[dict[str, Any]] = json.loads(self.blocks["cs-figures"])
+        return figures
 
     @property
     def index(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.unpacked("cs-index")
-        return found
+        index: dict[str, Any] = self.unpacked("cs-index")
+        return index
 
     def details(self) -> list[dict[str, Any]]:
         """Everything about each record, from both of its blocks."""

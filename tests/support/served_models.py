@@ -26,10 +26,10 @@ def embedder(server: Tei, **options: Any) -> Any:
     return load_model("embedder", EncoderConfig(embedder=f"tei:{server.address}", **options))
 
 
-def assert_right(found: Any, items: Any) -> None:
+def assert_right(values: Any, items: Any) -> None:
     """The numbers of these pairs or texts, in their order."""
     of_item = [vector(i.strip()) if isinstance(i, str) else probabilities(*i) for i in items]
-    np.testing.assert_allclose(found, np.array(of_item, dtype=np.float32), rtol=1e-6)
+    np.testing.assert_allclose(values, np.array(of_item, dtype=np.float32), rtol=1e-6)
 
 
 def make_hasty(patch: pytest.MonkeyPatch) -> None:

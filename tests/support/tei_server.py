@@ -134,8 +134,8 @@ class Tei:
         entailment, neutral, contradiction = probabilities(premise, hypothesis)
         scores = {"0": contradiction, "1": entailment, "2": neutral}
         names = self.info["model_type"]["classifier"]["id2label"]
-        found = [{"score": scores[key], "label": names[key]} for key in names]
-        return sorted(found, key=lambda one: -float(one["score"]))
+        predictions = [{"score": scores[key], "label": names[key]} for key in names]
+        return sorted(predictions, key=lambda one: -float(one["score"]))
 
     def _read(self, text: str) -> str:
         """What fits into the model."""

@@ -312,13 +312,3 @@ def test_a_window_too_long_for_the_model_says_the_way_out(tmp_path: Path, cli: C
     assert failure["example"].endswith("asks about shorter windows of the source")
     (reason,) = summary["metrics"]["faithfulness"]["reasons"]
     assert reason == "verify failed for summary"
-
-
-def test_a_folder_takes_one_verifier(tmp_path: Path, cli: Command) -> None:
-    with FakeServer(answer=verdict) as server:
-        cli(*call_of(tmp_path, server))
-        found = cli(*call_of(tmp_path, server, "--window-tokens", "500"))
-        assert "--window-tokens" in found.err
-        n_asked = len(server.bodies)
-        cli("score", tmp_path / "run", "--metrics", "source-coverage", "--verifier", "llm")
-        assert len(server.bodies) == n_asked, "verdicts that are there are read"
