@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.ratings_table import Grid, RatedTable, grid, read_table
+from claimscore.evaluation.inputs import Grid, RatedTable, grid, read_table
 from claimscore.evaluation.result import EvaluationResult, Mark, Row, Section, fixed
 from claimscore.option import argument, check_least, option
 from claimscore.stats.agreement import (

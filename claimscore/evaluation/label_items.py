@@ -17,8 +17,7 @@ from claimscore.atomic import write_text
 from claimscore.config import path_or_address
 from claimscore.csv_text import csv_text, unescaped
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.compared_run import ComparedRun, open_run
-from claimscore.evaluation.ratings_table import finite_number
+from claimscore.evaluation.inputs import ComparedRun, finite_number, open_run
 from claimscore.metrics import METRICS
 from claimscore.metrics.catalogue import Catalogue
 from claimscore.metrics.claims import ONCE

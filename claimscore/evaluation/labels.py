@@ -18,7 +18,7 @@ import polars as pl
 
 from claimscore.config import path_or_address
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.compared_run import open_run
+from claimscore.evaluation.inputs import open_run
 from claimscore.evaluation.label_items import (
     Items,
     Rater,

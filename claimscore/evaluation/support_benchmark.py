@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from claimscore.config import NLI_OPTIONS, EncoderConfig
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.ratings_table import ID, read_table
+from claimscore.evaluation.inputs import ID, read_table
 from claimscore.evaluation.result import (
     EvaluationResult,
     OnPairs,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from claimscore.evaluation.compared_run import ComparedRun
+from claimscore.evaluation.inputs import ComparedRun
 from claimscore.runs import damage_as_error
 from claimscore.text import normalised
 

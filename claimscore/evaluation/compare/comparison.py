@@ -27,9 +27,8 @@ from claimscore.evaluation.compare.run_differences import (
     paired_scores,
     setting_differences,
 )
-from claimscore.evaluation.compared_run import ComparedRun, groups, open_run
+from claimscore.evaluation.inputs import ComparedRun, finite_number, groups, open_run
 from claimscore.evaluation.label_items import corrected_differences
-from claimscore.evaluation.ratings_table import finite_number
 from claimscore.option import argument, check_least, option
 from claimscore.runs import retry_if_compacted
 from claimscore.stats.bootstrap import MIN_VALUES

@@ -15,7 +15,7 @@ from claimscore.errors import ConfigError
 from claimscore.evaluation.compare.claim_changes import KINDS, LEAST_ALIKE, UNIT_TABLES
 from claimscore.evaluation.compare.comparison import Comparison, Gate, RunComparison
 from claimscore.evaluation.compare.run_differences import MetricDifference, Move
-from claimscore.evaluation.compared_run import ComparedRun
+from claimscore.evaluation.inputs import ComparedRun
 from claimscore.evaluation.result import Mark, Section, signature, write_table
 from claimscore.stats.bootstrap import MOST_RESAMPLED
 from claimscore.stats.paired import (

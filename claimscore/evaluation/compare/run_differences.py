@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.evaluation.compared_run import ComparedRun
-from claimscore.evaluation.ratings_table import finite_number
+from claimscore.evaluation.inputs import ComparedRun, finite_number
 from claimscore.runs import damage_as_error
 from claimscore.stats.paired import (
     Difference,

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.ratings_table import grid, read_table
+from claimscore.evaluation.inputs import grid, read_table
 from tests.support.rated_tables import rated_rows, write_jsonl, write_run
 
 WANTED = ("good", "poor", "article", "system", "ratings.fluency", "fluency")
