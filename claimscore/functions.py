@@ -41,7 +41,7 @@ from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.plan import only, open_plan, plan_steps
 from claimscore.pipeline.supervision import run_blocking
 from claimscore.pipeline.tasks.verify import deciding
-from claimscore.records.rows import rows_in_memory
+from claimscore.records.readers import rows_in_memory
 from claimscore.tables import CLAIMS, FAILURES, SUPPORT
 
 logger = logging.getLogger("claimscore")

@@ -41,7 +41,7 @@ from claimscore.pipeline.reading import read_records
 from claimscore.pipeline.run import run
 from claimscore.pipeline.run import score as add_metrics
 from claimscore.pipeline.settings import result_settings
-from claimscore.records.rows import rows_in_memory
+from claimscore.records.readers import rows_in_memory
 from claimscore.runs import RunDirectory
 from claimscore.runs.scores_file import wide_scores
 from claimscore.stats.bootstrap import interval_text

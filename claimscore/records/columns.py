@@ -6,11 +6,12 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from claimscore.errors import InputError
 from claimscore.records.readers import Record, decode_json
 
 Parser = Callable[[Any], Any]
@@ -51,6 +52,14 @@ class ColumnError(ValueError):
     def __init__(self, column: str, message: str) -> None:
         super().__init__(message)
         self.column = column
+
+
+def check_room(known: Collection[str], where: str) -> None:
+    """`InputError` where no column may come to the `known` ones; `where` is the record's place."""
+    if len(known) >= MAX_COLUMNS:
+        raise InputError(
+            f"{where}: more than {MAX_COLUMNS} different columns; put varying names into one object"
+        )
 
 
 def likely_columns(names: Iterable[str]) -> dict[str, str]:

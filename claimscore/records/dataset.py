@@ -21,16 +21,15 @@ from claimscore.errors import InputError
 from claimscore.records.columns import (
     ALTERNATIVES,
     CANONICAL,
-    MAX_COLUMNS,
     Column,
     ColumnError,
     TypeFinder,
+    check_room,
     likely_columns,
     parse_record,
 )
 from claimscore.records.files import InputFile, find_files, spool_stdin
-from claimscore.records.readers import Record, header, place, read
-from claimscore.records.rows import rows_in_memory
+from claimscore.records.readers import Record, header, place, read, rows_in_memory
 from claimscore.records.text_checks import TEXTS, strip_html
 
 Required = Mapping[str, Sequence[str]]
@@ -200,7 +199,10 @@ class _Validation:
                 parsed["id"] = str(count)
             else:
                 self._id_hashes.append(hash(parsed["id"]))
-            digest.update(self._canonical(file, line, parsed))
+            try:
+                digest.update(CANONICAL(parsed).encode() + b"\n")
+            except RecursionError:
+                raise InputError(f"{place(file, line)}: objects are nested too deeply") from None
             count += 1
         self._check_duplicates()
         name = self._files[0].name if len(self._files) == 1 else self._source
@@ -225,7 +227,8 @@ class _Validation:
 
     def _checked(self, file: InputFile, line: int, record: Record) -> Record:
         for name in self._types.new_names(record):
-            self._add_column(file, line, name)
+            check_room(self._types.names, place(file, line))
+            self._types.add_name(name)
         try:
             parsed = self._selection.parse(record, cells=self._cells)
         except ColumnError as exc:
@@ -241,22 +244,6 @@ class _Validation:
                 raise InputError(f"{place(file, line)}: {column} is {what}{need}")
         self._types.see(parsed)
         return parsed
-
-    def _add_column(self, file: InputFile, line: int, name: str) -> None:
-        if len(self._types.names) >= MAX_COLUMNS:
-            raise InputError(
-                f"{place(file, line)}: more than {MAX_COLUMNS} different columns; put varying "
-                "names into one object"
-            )
-        if not name.isascii():
-            try:
-                name.encode()
-            except UnicodeEncodeError:
-                raise InputError(
-                    f"{place(file, line)}: the column name {json.dumps(name)} holds half of a "
-                    "surrogate pair, which is not text"
-                ) from None
-        self._types.add_name(name)
 
     def _check_id(self, file: InputFile, line: int, record: Record) -> None:
         if "id" in record and record["id"] is None:
@@ -312,18 +299,6 @@ class _Validation:
     def _metrics(self, column: str) -> list[str]:
         return self._needs.get(column, [])
 
-    def _canonical(self, file: InputFile, line: int, parsed: Record) -> bytes:
-        try:
-            return CANONICAL(parsed).encode() + b"\n"
-        except UnicodeEncodeError:
-            column = next(name for name, value in parsed.items() if _is_broken(value))
-            raise InputError(
-                f"{place(file, line)}: {_shown(column)} holds half of a surrogate pair, which "
-                "is not text; write the whole character, or U+FFFD in its place"
-            ) from None
-        except RecursionError:
-            raise InputError(f"{place(file, line)}: objects are nested too deeply") from None
-
     def _check_header(self, file: InputFile) -> None:
         names = header(file)
         if names is None:
@@ -361,11 +336,3 @@ class _Validation:
                     "every record needs an id of its own"
                 )
             places[name] = place(file, line)
-
-
-def _is_broken(value: object) -> bool:
-    try:
-        CANONICAL(value).encode()
-    except UnicodeEncodeError:
-        return True
-    return False

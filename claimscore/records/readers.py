@@ -1,4 +1,5 @@
-"""Readers: a file as a stream of (line or row, record). They know formats, not columns.
+"""Readers: a file, or rows in memory, as a stream of (line or row, record). They know formats, not
+columns.
 
 Nothing here holds more than one record (JSONL, CSV) or one batch of rows (Parquet); only a JSON
 array is read whole.
@@ -8,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import gzip
 import io
 import json
+import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import polars as pl
@@ -21,7 +25,6 @@ import polars as pl
 from claimscore.atomic import reason
 from claimscore.errors import InputError
 from claimscore.records.files import Format, InputFile
-from claimscore.records.rows import InputRows, plain_columns
 
 PARQUET_BATCH_ROWS = 2_000
 
@@ -96,13 +99,23 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> Record:
     return value
 
 
+#: Half of a surrogate pair, which Python's texts may hold and UTF-8 may not; as JSON escapes it.
+_HALF = re.compile("[\ud800-\udfff]")
+_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_IS_HALF = "half of a surrogate pair, which is no text; write the whole character, or U+FFFD"
+
+_COMPACT = json.JSONEncoder(ensure_ascii=False).encode
+
 _DECODER = json.JSONDecoder(object_pairs_hook=_no_repeats)
 
 
 def decode_json(text: str) -> Any:
     """A JSON value; `ValueError` says what is broken and at which character."""
     try:
-        return _DECODER.decode(text)
+        value = _DECODER.decode(text)
+        if _ESCAPED_HALF.search(text) and _HALF.search(_COMPACT(value)):
+            raise ValueError(_IS_HALF)
+        return value
     except json.JSONDecodeError as exc:
         raise ValueError(f"{exc.msg} at character {exc.pos + 1}") from exc
     except RecursionError:
@@ -248,12 +261,6 @@ def _read_csv(file: InputFile) -> Iterator[Located]:
             yield Located(line, dict(zip(names, row, strict=True)))
 
 
-def _read_rows(file: InputFile) -> Iterator[Located]:
-    assert isinstance(file, InputRows), "the format of rows in memory"
-    for row, record in enumerate(file.records(), start=1):
-        yield Located(row, record)
-
-
 # Parquet
 
 
@@ -266,6 +273,129 @@ def _read_parquet(file: InputFile) -> Iterator[Located]:
             for record in frame.iter_rows(named=True):
                 row += 1
                 yield Located(row, record)
+
+
+# Rows in memory: frames and lists of the caller's, as an input like a file
+
+#: What may be given in place of the name of a file.
+ACCEPTED = (
+    "a path, a polars or pandas DataFrame, a Dataset of Hugging Face, an Arrow table, or a list of "
+    "dicts"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InputRows(InputFile):
+    """Rows in memory in the place of an input file."""
+
+    records: Callable[[], Iterable[dict[str, Any]]] = dataclasses.field(kw_only=True, repr=False)
+
+    def check_unchanged(self) -> None:
+        """The rows are those that were given."""
+
+
+def rows_in_memory(data: Any) -> InputRows:
+    """The rows of a frame, a data set or a list of dicts.
+
+    Missing values of pandas and numpy (NaN, NaT, NA) are null, dates are ISO 8601 text. The index
+    of a pandas frame without a column `id` is that column, if its labels differ.
+    `InputError` names what is accepted, or the row and column of a value of no use.
+    """
+    if isinstance(data, InputRows):
+        return data
+    if isinstance(data, pl.LazyFrame):
+        data = data.collect()
+    package = type(data).__module__.partition(".")[0]
+    if package == "pandas" and hasattr(data, "columns"):
+        rows, labels = data.to_dict("records"), list(map(str, data.index))
+        if "id" not in data.columns and len({*labels}) == len(labels):
+            rows = [{"id": label, **row} for label, row in zip(labels, rows, strict=True)]
+        return _listed("the DataFrame", rows)
+    if not isinstance(data, pl.DataFrame) and hasattr(data, "__arrow_c_stream__"):
+        data = pl.DataFrame(data)
+    if isinstance(data, pl.DataFrame):
+        frame = data.select(plain_columns(data.schema))
+        return _rows("the DataFrame", frame.height, lambda: frame.iter_rows(named=True))
+    if isinstance(data, Mapping) and package == "datasets":
+        names = ", ".join(map(repr, data))
+        raise InputError(f"the data has several splits; give one of them: data[{names}]")
+    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
+        raise InputError(f"the data is of the type {type(data).__name__}; accepted: {ACCEPTED}")
+    return _listed("the data", data)
+
+
+def _rows(name: str, height: int, records: Callable[[], Iterable[dict[str, Any]]]) -> InputRows:
+    return InputRows(Path(), name, "rows", height, "", records=records)
+
+
+def _listed(name: str, data: Iterable[Any]) -> InputRows:
+    rows = [_record(name, number, row) for number, row in enumerate(data, start=1)]
+    return _rows(name, len(rows), lambda: map(dict, rows))
+
+
+def _record(name: str, number: int, row: Any) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise InputError(
+            f"{name}, row {number}: of the type {type(row).__name__}, not a dict; accepted: "
+            f"{ACCEPTED}"
+        )
+    record: dict[str, Any] = {}
+    for column, value in row.items():
+        try:
+            record[_plain_value(str(column))] = _plain_value(value)
+        except TypeError as exc:
+            shown = column if str(column).isprintable() else ascii(column)
+            raise InputError(f"{name}, row {number}: {shown} holds {exc}") from None
+    return record
+
+
+def _plain_value(value: Any) -> Any:
+    """A value that JSON knows; `TypeError` names the type of another one."""
+    if value is None or type(value) in (int, bool):
+        return value
+    if isinstance(value, str):  # also of a class of its own, such as numpy's or an enumeration's
+        text = str.__str__(value)
+        if not text.isascii() and _HALF.search(text):
+            raise TypeError(_IS_HALF)
+        return text
+    if isinstance(value, float):
+        return None if value != value else float(value)
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_value(item) for item in value]
+    if isinstance(value, int):
+        return int(value)
+    if hasattr(value, "tolist"):
+        return _plain_value(value.tolist())
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    raise TypeError(f"a {type(value).__name__}, which is no text, number, list or dict")
+
+
+def plain_columns(schema: Mapping[str, pl.DataType]) -> Iterator[pl.Expr]:
+    """The columns with values that JSON knows: dates, decimals and categories as text."""
+    return (_plain(name, dtype) for name, dtype in schema.items())
+
+
+def _plain(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column with values that JSON knows: dates, decimals and categories as text."""
+    column = pl.col(name)
+    if isinstance(dtype, pl.Binary):
+        return column.bin.encode("base64")
+    if isinstance(dtype, pl.Duration):
+        return column.dt.to_string("iso")
+    if dtype.is_temporal() or isinstance(dtype, pl.Decimal | pl.Categorical | pl.Enum):
+        return column.cast(pl.String)
+    return column
+
+
+def _read_rows(file: InputFile) -> Iterator[Located]:
+    assert isinstance(file, InputRows), "the format of rows in memory"
+    for row, record in enumerate(file.records(), start=1):
+        yield Located(row, record)
 
 
 _READERS: dict[Format, Callable[[InputFile], Iterator[Located]]] = {

@@ -11,19 +11,17 @@ import dataclasses
 import hashlib
 import io
 import itertools
-import json
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 import polars as pl
 
 from claimscore.errors import InputError
-from claimscore.records.columns import CANONICAL, MAX_COLUMNS, Column, ValueKinds
+from claimscore.records.columns import Column, ValueKinds, check_room
 from claimscore.records.files import Format, InputFile, find_files, spool_stdin
-from claimscore.records.readers import file_errors, header, place, read
-from claimscore.records.rows import rows_in_memory
+from claimscore.records.readers import file_errors, header, place, read, rows_in_memory
 
 #: Rows of a Parquet file that are read at a time, and rows of other files.
 READ_ROWS, _PARSED_ROWS = 10_000, 1_000
@@ -196,18 +194,11 @@ def _open_rows(name: str, files: tuple[InputFile, ...]) -> InputTable:
         for line, record in read(file):
             n_rows += 1
             for column, value in record.items():
-                try:
-                    if column not in types:
-                        _check_new_column(column, types, place(file, line))
-                        types[column] = ValueKinds(cells=cells)
-                    if value is not None:
-                        _check_text(value)
-                        types[column].see(value)
-                except UnicodeEncodeError:
-                    raise InputError(
-                        f"{place(file, line)}: {json.dumps(column)} holds half of a surrogate "
-                        "pair, which is not text; write the whole character"
-                    ) from None
+                if column not in types:
+                    check_room(types, place(file, line))
+                    types[column] = ValueKinds(cells=cells)
+                if value is not None:
+                    types[column].see(value)
         file.check_unchanged()
     columns = [seen.column(column) for column, seen in types.items()]
     schema = {column.name: column.dtype for column in columns}
@@ -228,21 +219,6 @@ def _row_frames(
                 [column.series(items) for column, items in zip(columns, values, strict=True)]
             )
         file.check_unchanged()
-
-
-def _check_new_column(column: str, known: Collection[str], where: str) -> None:
-    column.encode()
-    if len(known) >= MAX_COLUMNS:
-        raise InputError(
-            f"{where}: more than {MAX_COLUMNS} different columns; put varying names into one object"
-        )
-
-
-def _check_text(value: Any) -> None:
-    """`UnicodeEncodeError` for half of a surrogate pair, which is not text."""
-    text = CANONICAL(value) if isinstance(value, list | dict) else value
-    if isinstance(text, str) and not text.isascii():
-        text.encode()
 
 
 _OPENERS: dict[Format, Callable[[str, tuple[InputFile, ...]], InputTable]] = {
