@@ -21,7 +21,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -30,18 +30,17 @@ from numpy.typing import NDArray
 
 from claimscore.atomic import reason
 from claimscore.config import user_cache_dir
-from claimscore.pipeline.encoders.distinct import Distinct, Pair, distinct, distinct_pairs
+from claimscore.pipeline.encoders.distinct import Distinct, Pair, distinct_pairs, distinct_texts
 from claimscore.pipeline.encoders.protocols import Model, ModelInfo, OnBatch, RejectedItemsError
 from claimscore.types import JSON
 
 T = TypeVar("T")
+Numbers = NDArray[np.float32]
 
 #: A higher one where other code gives other numbers for the same facts: old rows are then left.
 ARITHMETIC = "1"
-KEYS_A_SELECT = 900  # an old SQLite takes 999
-PATIENCE_S = 20.0  # for another process that writes
 
-_MARKS = {"application_id": 0x636C6D73, "user_version": 1}  # in the header of our files
+_OURS = 0x636C6D31  # `application_id` of our files; the last byte is their version
 _TABLE = "CREATE TABLE results (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
 _ADVICE = "make room, let it be read and written, or name another folder with --cache-dir"
 _lock = threading.Lock()
@@ -62,6 +61,13 @@ class StoreStats:
             self.computed += computed
 
 
+def open_store(
+    cache_dir: Path | None, *, on_notice: Callable[[str], None] = logger.warning
+) -> ModelStore:
+    """The store beside the cache in a folder, the user's own where None."""
+    return ModelStore((cache_dir or user_cache_dir()) / "models.db", on_notice)
+
+
 class ModelStore:
     """The stored results of all models in a file; `stats` counts what this process asked.
 
@@ -80,16 +86,15 @@ class ModelStore:
         A classifier or an embedder has results to store where its ``facts`` say what its numbers
         depend on besides `info`, and its ``truncates`` which items it cuts.
         """
-        if getattr(model, "facts", None) is None:
-            return model
-        if hasattr(model, "classify"):
-            return StoredClassifier("nli", model, self)
-        return StoredEmbedder("embedder", model, self) if hasattr(model, "embed") else model
+        has_results = hasattr(model, "classify") or hasattr(model, "embed")
+        is_known = getattr(model, "facts", None) is not None
+        return StoredModel(model, self) if has_results and is_known else model
 
     def recall(self, name: str) -> JSON | None:
         """What `remember` was last given by this name."""
-        rows = self.look_up([_digests([name]).tobytes()])
-        return cast(JSON, json.loads(next(iter(rows.values()))[4:])) if rows else None
+        for row in self.look_up([_digests([name]).tobytes()]).values():
+            return cast(JSON, json.loads(row[4:]))
+        return None
 
     def remember(self, name: str, value: JSON) -> None:
         """Keep a fact about this machine, in place of the last one."""
@@ -104,24 +109,15 @@ class ModelStore:
         return n_rows, self.path.stat().st_size if n_rows else 0
 
     def look_up(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The rows that are there, by key: a check of 4 bytes, then what was added."""
+        """The rows that are there, by key; see `_rows`."""
 
         def read(file: sqlite3.Connection) -> dict[bytes, bytes]:
             rows: dict[bytes, bytes] = {}
-            for start in range(0, len(keys), KEYS_A_SELECT):
-                some = keys[start : start + KEYS_A_SELECT]
+            for start in range(0, len(keys), 900):  # an old SQLite takes 999 values
+                some = keys[start : start + 900]
                 marks = ",".join("?" * len(some))
-                sql = f"SELECT key, value FROM results WHERE key IN ({marks})"
-                rows.update(file.execute(sql, some))
-            sizes = set(map(len, rows.values()))
-            if sizes and (
-                len(sizes) > 1
-                or rows
-                != _rows(
-                    [*rows],
-                    np.frombuffer(b"".join(rows.values()), "<f4").reshape(len(rows), -1)[:, 1:],
-                )
-            ):
+                rows.update(file.execute(f"SELECT * FROM results WHERE key IN ({marks})", some))
+            if rows and rows != _rows([*rows], _words(rows.values())[:, 1:]):
                 raise sqlite3.DatabaseError("rows do not check")
             return rows
 
@@ -133,8 +129,7 @@ class ModelStore:
 
     def _add(self, if_there: str, rows: Mapping[bytes, bytes]) -> int:
         """Add rows in the order of the file; return how many."""
-        sql = f"INSERT OR {if_there} INTO results VALUES (?, ?)"
-        ordered = sorted(rows.items())
+        sql, ordered = f"INSERT OR {if_there} INTO results VALUES (?, ?)", sorted(rows.items())
         return self._do(True, len(rows), lambda file: file.executemany(sql, ordered).rowcount)
 
     def _do(self, writes: bool, otherwise: T, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -143,40 +138,31 @@ class ModelStore:
             return otherwise
         try:
             if writes:
-                self._create()
+                # SQLite's locks end where a file is closed: only a new one is opened here.
+                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with _lock, contextlib.suppress(FileExistsError):
+                    os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             address = f"{self.path.absolute().as_uri()}?mode=rw"
-            with (
-                contextlib.closing(
-                    sqlite3.connect(address, PATIENCE_S, isolation_level=None, uri=True)
-                ) as file,
-                file,
-            ):
+            opened = sqlite3.connect(address, timeout=20, isolation_level=None, uri=True)
+            with contextlib.closing(opened) as file, file:
                 file.execute("PRAGMA synchronous = OFF")
                 file.execute("PRAGMA cache_size = -65536")  # KiB; a call's pages
                 file.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-                marks = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS]
-                if marks != [*_MARKS.values()]:
-                    if any(marks) or file.execute("SELECT 1 FROM sqlite_master").fetchone():
+                (made_by,) = file.execute("PRAGMA application_id").fetchone()
+                if made_by != _OURS:
+                    if made_by or file.execute("SELECT 1 FROM sqlite_master").fetchone():
                         raise sqlite3.DatabaseError("it is of another program or version")
                     if not writes:
                         return otherwise
                     file.execute(_TABLE)
-                    for name, value in _MARKS.items():
-                        file.execute(f"PRAGMA {name} = {value}")
+                    file.execute(f"PRAGMA application_id = {_OURS}")
                 return work(file)
-        except (sqlite3.OperationalError, OSError) as exc:
+        except (OSError, sqlite3.OperationalError) as exc:
             why = reason(exc) if isinstance(exc, OSError) else str(exc)
             self._stop(f"{why}; {_ADVICE}", may_read=self._may_read and writes)
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, TypeError, ValueError) as exc:
             self._stop(f"{exc}; remove or rename the file to begin anew", may_read=False)
         return otherwise
-
-    def _create(self) -> None:
-        """Make the private folder and file; SQLite's locks end where a file is closed, so only
-        one that is new is opened here."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _lock, contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def _stop(self, why: str, *, may_read: bool) -> None:
         with _lock:
@@ -187,36 +173,42 @@ class ModelStore:
             self._on_notice(f"{self.path}: results of models are not {used} from here on: {why}")
 
 
-def open_store(
-    cache_dir: Path | None, *, on_notice: Callable[[str], None] = logger.warning
-) -> ModelStore:
-    """The store beside the cache in a folder, the user's own where None."""
-    return ModelStore((cache_dir or user_cache_dir()) / "models.db", on_notice)
-
-
 class StoredModel:
-    """A model's calls with the store before it."""
+    """A classifier or an embedder with the store before it; see `protocols`."""
 
-    def __init__(self, kind: str, model: Any, store: ModelStore) -> None:
+    def __init__(self, model: Any, store: ModelStore) -> None:
         self.model, self.store = model, store
         self.info: ModelInfo = model.info
-        facts = {
-            "kind": kind,
-            "model": self.info.model.partition("@")[0],
-            "revision": self.info.revision,
-            "dtype": self.info.dtype,
-            "arithmetic": ARITHMETIC,
-            **model.facts,
-        }
-        self._salt = _digests([json.dumps(facts, sort_keys=True)])
+        kind = "nli" if hasattr(model, "classify") else "embedder"
+        facts = [kind, self.info.model.partition("@")[0], *self.info[1:], ARITHMETIC]
+        self._salt = _digests([json.dumps([facts, sorted(model.facts.items())])])
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the model's own: its limit, its threshold."""
         return getattr(self.model, name)
 
+    def classify(self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None) -> Numbers:
+        """See `PairClassifier`."""
+        return self._values(self.model.classify, pairs, on_batch)
+
+    def embed(self, texts: Sequence[str], *, on_batch: OnBatch | None = None) -> Numbers:
+        """See `Embedder`."""
+        distinct_texts(texts)  # refuses blank ones
+        return self._values(self.model.embed, texts, on_batch)
+
+    def truncates(self, items: Sequence[Any]) -> NDArray[np.bool_]:
+        """Which of all inputs the model cuts ``[n]``: as stored, else asked of the model."""
+        unique, keys = self._keyed(items)
+        rows = self.store.look_up(keys)
+        missing = [place for place, key in enumerate(keys) if key not in rows]
+        cut = np.array([any(rows.get(key, b"")[4:8]) for key in keys], dtype=bool)
+        if missing:
+            cut[missing] = self.model.truncates([unique.items[place] for place in missing])
+        return cut[unique.inverse]
+
     def _values(
-        self, compute: Callable[..., Any], items: Sequence[Any], on_batch: OnBatch | None
-    ) -> NDArray[np.float32]:
+        self, compute: Callable[..., Numbers], items: Sequence[Any], on_batch: OnBatch | None
+    ) -> Numbers:
         """The values of all inputs ``[n, d]``; those that are not stored are computed."""
         unique, keys = self._keyed(items)
         rows = self.store.look_up(keys)
@@ -232,7 +224,7 @@ class StoredModel:
                 lambda done: on_batch(n_stored + n_missing * done // max(1, len(new)))
             )
             try:
-                values: NDArray[np.float32] = compute(new, on_batch=tell)
+                values = compute(new, on_batch=tell)
             except RejectedItemsError as exc:
                 inputs = unique.positions(*(missing[i] for i in exc.indices))
                 raise RejectedItemsError(str(exc), exc.kind, inputs) from exc
@@ -242,64 +234,28 @@ class StoredModel:
             cut = np.asarray(self.model.truncates(new), np.float32)[:, None]
             added = _rows([keys[place] for place in missing], np.hstack([cut, values]))
             rows |= added | self.store.keep(added)
-        words = np.frombuffer(b"".join([rows[key] for key in keys]), "<f4").reshape(len(keys), -1)
-        return words[unique.inverse, 2:]
-
-    def truncates(self, items: Sequence[Any]) -> NDArray[np.bool_]:
-        """Which of all inputs the model cuts ``[n]``: as stored, else asked of the model."""
-        unique, keys = self._keyed(items)
-        rows = self.store.look_up(keys)
-        missing = [place for place, key in enumerate(keys) if key not in rows]
-        cut = np.array([any(rows.get(key, b"")[4:8]) for key in keys], dtype=bool)
-        if missing:
-            cut[missing] = self.model.truncates([unique.items[place] for place in missing])
-        return cut[unique.inverse]
+        return _words([rows[key] for key in keys])[unique.inverse, 2:]
 
     def _keyed(self, items: Sequence[Any]) -> tuple[Distinct[Any], list[bytes]]:
-        """Distinct items, and the key of each."""
-        raise NotImplementedError
-
-
-class StoredClassifier(StoredModel):
-    """A pair classifier before which stored results come; see `PairClassifier`."""
-
-    def classify(
-        self, pairs: Sequence[Pair], *, on_batch: OnBatch | None = None
-    ) -> NDArray[np.float32]:
-        return self._values(self.model.classify, pairs, on_batch)
-
-    def _keyed(self, items: Sequence[Pair]) -> tuple[Distinct[Pair], list[bytes]]:
-        """Half a key is the first text's: a call's rows are near each other in the file."""
-        unique = distinct_pairs(items)
-        return unique.pairs, _cells(_digests(unique.texts)[:, 0][unique.places] ^ self._salt)
-
-
-class StoredEmbedder(StoredModel):
-    """A sentence encoder before which stored results come; see `Embedder`."""
-
-    def embed(
-        self, texts: Sequence[str], *, on_batch: OnBatch | None = None
-    ) -> NDArray[np.float32]:
-        if not all(map(str.strip, texts)):
-            return cast(NDArray[np.float32], self.model.embed(texts))  # which refuses it
-        return self._values(self.model.embed, texts, on_batch)
-
-    def _keyed(self, items: Sequence[str]) -> tuple[Distinct[str], list[bytes]]:
-        unique = distinct([text.strip() for text in items])
-        return unique, _cells(_digests(unique.items) ^ self._salt)
+        """Distinct items, and the key of each; half a pair's is the digest of its first text, so
+        that a call's rows are near each other in the file."""
+        if hasattr(self.model, "classify"):
+            pairs = distinct_pairs(items)
+            return pairs.pairs, _cells(_digests(pairs.texts)[:, 0][pairs.places] ^ self._salt)
+        texts = distinct_texts(items)
+        return texts, _cells(_digests(texts.items) ^ self._salt)
 
 
 def _digests(texts: Sequence[str]) -> NDArray[np.uint64]:
     """16 bytes of BLAKE2b a text, ``[n, 2]``; a text may have lone surrogates."""
-    blake2b = hashlib.blake2b
     data = (text.encode("utf-8", "surrogatepass") for text in texts)
-    joined = b"".join([blake2b(one, digest_size=16).digest() for one in data])
+    joined = b"".join([hashlib.blake2b(one, digest_size=16).digest() for one in data])
     return np.frombuffer(joined, dtype=np.uint64).reshape(-1, 2)
 
 
-def _rows(keys: Sequence[bytes], values: NDArray[np.float32]) -> dict[bytes, bytes]:
-    """What the table has for values ``[n, d]``: before each a check, in which a change of any one
-    word of key and value shows."""
+def _rows(keys: Sequence[bytes], values: Numbers) -> dict[bytes, bytes]:
+    """The bytes that the table has of values ``[n, d]``, after a check of 4 bytes in which a change
+    of any one word of key and value shows."""
     data = np.ascontiguousarray(values, "<f4").view("<u4")
     words = np.hstack([np.frombuffer(b"".join(keys), "<u4").reshape(len(keys), 4), data])
     odd = (2 * np.arange(words.shape[1], dtype=np.uint32) + 1) * np.uint32(0x9E3779B1)
@@ -311,3 +267,7 @@ def _cells(rows: NDArray[Any]) -> list[bytes]:
     """The bytes of each row."""
     cells: list[bytes] = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
     return cells
+
+
+def _words(cells: Collection[bytes]) -> Numbers:
+    return np.frombuffer(b"".join(cells), "<f4").reshape(len(cells), -1)

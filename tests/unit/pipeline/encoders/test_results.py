@@ -171,7 +171,7 @@ def other_program(path: Path) -> None:
 def other_format(path: Path) -> None:
     open_store(path.parent).remember("a", {})
     with contextlib.closing(sqlite3.connect(path)) as file:
-        file.execute("PRAGMA user_version = 99")
+        file.execute("PRAGMA application_id = 99")
 
 
 def no_database(path: Path) -> None:
