@@ -43,9 +43,8 @@ from claimscore.pipeline.run import score as add_metrics
 from claimscore.pipeline.settings import result_settings
 from claimscore.records.readers import rows_in_memory
 from claimscore.runs import RunDirectory
-from claimscore.runs.scores_file import wide_scores
 from claimscore.stats.bootstrap import interval_text
-from claimscore.tables import SCORES
+from claimscore.tables import SCORES, wide_scores
 from claimscore.types import JSON
 
 #: So many runs are kept in the cache folder, those that were used last.

@@ -281,3 +281,16 @@ TABLES: dict[str, Table] = {
         SCORES,
     )
 }
+
+
+def wide_scores(rows: pl.DataFrame) -> pl.DataFrame:
+    """Scores as a row a record, in their order: `id`, a column a metric, and `reason`, which says
+    why a value is null."""
+    metrics = rows["metric"].unique(maintain_order=True).to_list()
+    values = rows.pivot(on="metric", index="id", values="value", maintain_order=True)
+    missing = rows.filter(pl.col("value").is_null())
+    reasons = missing.group_by("id", maintain_order=True).agg(
+        pl.format("{}: {}", "metric", "reason").str.join("; ").alias("reason")
+    )
+    joined = values.join(reasons, on="id", how="left", maintain_order="left")
+    return joined.select("id", *metrics, "reason")

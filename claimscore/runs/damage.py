@@ -36,7 +36,7 @@ def damage_as_error(path: Path | str) -> Iterator[None]:
     except (*_DAMAGE, pl.exceptions.PolarsError) as exc:
         raise ConfigError(
             f"{path}: a file of this run directory is damaged ({type(exc).__name__}: "
-            f"{_first_line(exc)}); {ADVICE}"
+            f"{first_line(exc)}); {ADVICE}"
         ) from exc
 
 
@@ -72,30 +72,15 @@ def _is_missing_file(error: BaseException | None) -> bool:
 @contextlib.contextmanager
 def polars_errors(path: Path | str) -> Iterator[None]:
     """Map an `OSError`, also one that polars wraps, to an error of ours that names `path`."""
-    try:
-        with os_errors(path):
+    with os_errors(path):
+        try:
             yield
-    except pl.exceptions.ComputeError as exc:
-        with os_errors(path):
-            _raise_system_error(exc)
-        raise ConfigError(f"{path}: {why(exc)}") from exc
+        except pl.exceptions.ComputeError as exc:
+            if number := re.search(r"\(os error (\d+)\)", str(exc)):
+                raise OSError(int(number[1]), os.strerror(int(number[1]))) from exc
+            raise ConfigError(f"{path}: {first_line(exc)}") from exc
 
 
-def why(exc: Exception) -> str:
+def first_line(exc: Exception) -> str:
     """The message of polars or the system, in one line without Python's `[Errno 28]`."""
-    try:
-        _raise_system_error(exc)
-    except OSError as system_error:
-        return reason(system_error)
-    return reason(exc) if isinstance(exc, OSError) else _first_line(exc)
-
-
-def _raise_system_error(exc: Exception) -> None:
-    """Raise the refusal of the system that polars' error quotes, if it quotes one."""
-    number = re.search(r"\(os error (\d+)\)", str(exc))
-    if number:
-        raise OSError(int(number[1]), os.strerror(int(number[1]))) from exc
-
-
-def _first_line(exc: Exception) -> str:
-    return str(exc).strip().partition("\n")[0]
+    return reason(exc) if isinstance(exc, OSError) else str(exc).strip().partition("\n")[0]

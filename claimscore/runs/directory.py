@@ -32,19 +32,22 @@ from typing import Any, Self
 import polars as pl
 
 from claimscore.atomic import os_errors, write_text
+from claimscore.csv_text import csv_text
 from claimscore.errors import ConfigError
 from claimscore.runs.damage import ADVICE
 from claimscore.runs.folder import EVENTS, MANIFEST, RunFolder
 from claimscore.runs.manifest import MOST_CHUNKS, Manifest
 from claimscore.runs.parts import (
+    SCORES_FILE,
     ChunkFiles,
     DamagedPart,
     PartFiles,
     PartSet,
+    check_scores,
     checked,
     empty,
+    write_scores,
 )
-from claimscore.runs.scores_file import check_scores, write_csv, write_scores
 from claimscore.runs.settings_file import (
     RUN_TOML,
     STATE,
@@ -56,7 +59,7 @@ from claimscore.runs.settings_file import (
     write_settings,
 )
 from claimscore.storage import is_remote
-from claimscore.tables import TABLES
+from claimscore.tables import TABLES, wide_scores
 
 _PLAN, _NOTE, _SUMMARY = f"{STATE}/plan.json", f"{STATE}/now.json", "summary.json"
 
@@ -349,7 +352,8 @@ class RunDirectory:
 
     def write_csv(self) -> None:
         """Write the scores as scores.csv beside scores.parquet, a row a record."""
-        write_csv(self.path)
+        rows = pl.read_parquet(self.path / SCORES_FILE)
+        write_text(self.path / "scores.csv", csv_text(wide_scores(rows)))
 
     def check_scores(self) -> None:
         """`ConfigError` where scores.parquet is not what was written."""

@@ -116,12 +116,8 @@ class Manifest:
         """Rows of each table that the finished steps of the chunks `first` to `end`, or of all,
         have."""
         total: Counter[str] = Counter()
-        with self._mutex:
-            for sets in self._by_step.values():
-                for parts, start, stop in _runs(sets[first:end], first):
-                    for table in parts.checksums:
-                        rows = parts.range(table, start, stop)
-                        total[table] += rows.rows if rows else 0
+        for rows in self._ranges(None, first, end):
+            total[rows.table] += rows.rows
         return total
 
     def ranges(
@@ -132,15 +128,19 @@ class Manifest:
 
         A step's rows come in the order of the input; several steps take turns part by part.
         """
+        of_table = (rows for rows in self._ranges(step, first, end) if rows.table == table)
+        return sorted(of_table, key=lambda rows: rows.chunk)
+
+    def _ranges(self, step: str | None, first: int, end: int | None) -> list[RowRange]:
         with self._mutex:
-            in_steps = [
+            return [
                 rows
                 for name in sorted(self._by_step)
                 if step in (None, name)
                 for parts, start, stop in _runs(self._by_step[name][first:end], first)
+                for table in parts.checksums
                 if (rows := parts.range(table, start, stop))
             ]
-        return sorted(in_steps, key=lambda rows: rows.chunk)
 
     def sets(self) -> list[PartSet]:
         """The sets that count, in the order they came."""

@@ -1,29 +1,36 @@
-"""Parts: the Parquet files that hold the rows of the steps.
+"""The Parquet files of a run directory: the parts that hold the rows of the steps, and the scores.
 
     records/part-000000-000063.0.parquet         chunks 0 to 63 in one file
     <table>/part-000000-<step>.parquet           one part a chunk and step that writes the table
     <table>/part-000000-000063.1-<step>.parquet  chunks 0 to 63 together, compacted
 
-A part is written whole or not at all, and never changed. It counts once the manifest names it.
+    scores.parquet                               a row a record and metric
+
+A file is written whole or not at all. A part is never changed, and counts once the manifest names
+it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+import json
 import re
+import shutil
 import zlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.atomic import atomic_path, os_errors, remove_files, sync_folder
+from claimscore.atomic import atomic_path, os_errors, remove_files, sync_folder, write_text
 from claimscore.errors import ConfigError
-from claimscore.runs.damage import ADVICE, polars_errors, why
-from claimscore.tables import TABLES
+from claimscore.runs.damage import ADVICE, first_line, polars_errors
+from claimscore.runs.settings_file import STATE
+from claimscore.tables import SCORES, TABLES
 
 #: Tables that one step alone writes: their parts do not name it.
 SINGLE_STEP_TABLES = frozenset({"records"})
@@ -42,6 +49,13 @@ _ROW_GROUPS, _LEAST_ROW_GROUP = 64, 64
 
 #: Bytes of a file that are summed at a time.
 _BLOCK = 1 << 20
+
+#: The checksum of scores.parquet; gone while that is replaced.
+SCORES_FILE, _SCORES_CHECKSUM = "scores.parquet", f"{STATE}/scores.json"
+
+#: Rows of a row group of scores.parquet, and of a scratch part: they wait in memory for it to be
+#: full.
+ROW_GROUP, _SCRATCH_PARTS = 50_000, 5
 
 
 class Checksum(NamedTuple):
@@ -221,7 +235,7 @@ class PartFiles:
             frame = self.scan(span.table, [span]).collect()
             problem = "" if frame.height == height else "not the rows it had"
         except (OSError, pl.exceptions.PolarsError) as exc:
-            problem = why(exc)
+            problem = first_line(exc)
         if problem:
             path = self._folder / span.parts.name(span.table)
             raise DamagedPart(path, f"damaged: {problem}", span.parts, span.table)
@@ -246,7 +260,7 @@ class PartFiles:
         return pl.scan_parquet(paths, glob=False, schema=schema)
 
 
-class ChunkFiles:
+class ChunkFiles(NamedTuple):
     """Reads and writes the tables of one chunk of a run. Threads may share it.
 
     `read` gives the rows of a table that the finished steps of this chunk wrote; empty where none
@@ -254,13 +268,9 @@ class ChunkFiles:
     it made of the chunk, and makes the step count as finished.
     """
 
-    def __init__(
-        self,
-        chunk: int,
-        read: Callable[[str], pl.DataFrame],
-        write: Callable[[str, Mapping[str, pl.DataFrame]], None],
-    ) -> None:
-        self.chunk, self.read, self.write = chunk, read, write
+    chunk: int
+    read: Callable[[str], pl.DataFrame]
+    write: Callable[[str, Mapping[str, pl.DataFrame]], None]
 
 
 def empty(table: str) -> pl.LazyFrame:
@@ -278,3 +288,55 @@ def checked(frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
             raise ValueError(f"{table}: schema {frames[table].schema}, not {pl.Schema(schema)}")
         in_order[table] = frames[table].select(schema.keys())
     return in_order
+
+
+# scores.parquet
+
+
+def write_scores(folder: Path, frames: Iterable[pl.DataFrame], scratch: Path) -> None:
+    """Replace scores.parquet; the bytes depend on the rows alone.
+
+    Rows are first regrouped into scratch parts of one fixed size, so their cut into frames leaves
+    no trace and memory holds one part. `scratch` is a folder of this function alone.
+    """
+    path = folder / SCORES_FILE
+    with os_errors(scratch):
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700)
+    try:
+        parts = _regrouped(frames, scratch)
+        with atomic_path(path) as temporary, polars_errors(path):
+            rows = pl.scan_parquet(parts, glob=False)
+            rows.sink_parquet(temporary, compression="zstd", row_group_size=ROW_GROUP)
+            checksum = Checksum.of(temporary)
+            remove_files([folder / _SCORES_CHECKSUM])
+        write_text(folder / _SCORES_CHECKSUM, json.dumps(checksum) + "\n")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
+    """Parts of exactly so many rows (the last may have fewer, or none)."""
+    size = ROW_GROUP // _SCRATCH_PARTS
+    paths: list[Path] = []
+    waiting = SCORES.empty()
+    for frame in itertools.chain(frames, [None]):
+        if frame is not None:
+            waiting = pl.concat([waiting, frame.select(SCORES.schema.keys())])
+        while waiting.height >= size or (frame is None and (waiting.height or not paths)):
+            paths.append(scratch / f"part-{len(paths):06d}.parquet")
+            with polars_errors(paths[-1]):
+                waiting.head(size).write_parquet(paths[-1], compression="lz4")
+            waiting = waiting.slice(size)
+    return paths
+
+
+def check_scores(folder: Path) -> None:
+    """`ConfigError` where scores.parquet is not what was written."""
+    path = folder / SCORES_FILE
+    known: Any = None
+    with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
+        known = json.loads((folder / _SCORES_CHECKSUM).read_bytes())
+    with os_errors(path):
+        if known is not None and known != list(Checksum.of(path)):
+            raise ConfigError(f"{path}: damaged: not what was written; {ADVICE}")

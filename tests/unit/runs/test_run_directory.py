@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.runs import RunDirectory, directory, retry_if_compacted, scores_file
+from claimscore.runs import RunDirectory, directory, retry_if_compacted
+from claimscore.runs import parts as parts_module
 from claimscore.runs.folder import MANIFEST
 from claimscore.runs.manifest import Manifest
 from claimscore.runs.parts import PartFiles
@@ -411,7 +412,7 @@ def test_scores_have_the_same_bytes(
     edges = [0, *sorted(cuts), 250]
     frames = [scores(a, b) for a, b in itertools.pairwise(edges)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scores_file, "ROW_GROUP", 100)
+        patch.setattr(parts_module, "ROW_GROUP", 100)
         with RunDirectory(tmp_path_factory.mktemp("r") / "run") as run:
             run.write_scores([scores(0, 250)])
             whole = (run.path / "scores.parquet").read_bytes()
