@@ -216,6 +216,7 @@ def print_status(state: Mapping[str, Any]) -> None:
         print_metrics(state["metrics"])
     print_facts(
         [
+            *([("folder here", state["folder"])] if "folder" in state else ()),
             *(_run_facts(state) if is_run else _map(state)),
             *_failed(state["failures"]),
             *claims_facts(state.get("claim_checks")),

@@ -26,7 +26,7 @@ from claimscore.pipeline.llm.endpoints import OnEvent
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, extra_params
 from claimscore.pipeline.llm.question import Answer, Parse, ParseWord
-from claimscore.pipeline.llm.session import open_engine
+from claimscore.pipeline.llm.session import Copy, open_engine
 from claimscore.pipeline.plan import Plan, PlannedTask, waves
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, UnitAnswer, side_texts
@@ -72,7 +72,7 @@ class TaskResult:
 
 
 def plan_engine(
-    plan: Plan, on_event: OnEvent, ledger: Ledger | None = None
+    plan: Plan, on_event: OnEvent, ledger: Ledger | None = None, copy: Copy | None = None
 ) -> AbstractAsyncContextManager[Engine]:
     """The engine that answers the tasks of an open plan; parameters as of `open_engine`."""
     config = plan.config
@@ -82,6 +82,7 @@ def plan_engine(
         config.cache_dir,
         models=plan.other_models,
         ledger=ledger,
+        copy=copy,
         retry_failed=config.retry_failed,
         on_event=on_event,
     )

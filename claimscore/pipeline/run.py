@@ -107,7 +107,7 @@ def run(
     known = catalogue(config.metric_files)
     known.load_all(config.metrics)  # an unknown name is refused before a folder is made
     reporter = ProgressReporter(Progress(), on_progress)
-    with RunDirectory(config.out) as directory:
+    with RunDirectory(config.out, reporter.notice, take_over=config.take_over) as directory:
         repair(directory, reporter)
         for _ in range(_REPAIRS):
             try:
@@ -176,7 +176,7 @@ def score(
     known.load_all(config.metrics)
     RunDirectory.reader(config.out)  # a folder that is none of a run is not made one
     reporter = ProgressReporter(Progress(), on_progress)
-    with RunDirectory(config.out) as directory:
+    with RunDirectory(config.out, reporter.notice, take_over=config.take_over) as directory:
         if not directory.manifest.has(0, "records"):
             raise ConfigError(f"{config.out}: its records are not read yet; run it first")
         with damage_as_error(directory.name):

@@ -64,7 +64,7 @@ async def run_stages(
         if plan.providers:
             ledger = stack.enter_context(contextlib.closing(Ledger(directory.state / SPEND_FILE)))
             engine = await stack.enter_async_context(
-                plan_engine(plan, reporter.event_listener(directory), ledger)
+                plan_engine(plan, reporter.event_listener(directory), ledger, directory.remote)
             )
             progress.engine = engine.stats
         stages = Stages(plan, directory, todo, engine, pool, progress)

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from claimscore.errors import ConfigError
+from claimscore.object_stores import is_address
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.plan import sides_done
 from claimscore.pipeline.scoring import count_claim_checks
@@ -31,7 +32,7 @@ def run_status(out: Path | str) -> JSON:
 
 def _status(out: Path | str, directory: RunDirectory) -> JSON:
     begun: JSON = {
-        "out": str(out),
+        **named(out, directory),
         "running": directory.is_locked,
         "spent": read_ledger(directory.state / SPEND_FILE)[0].to_json(),
         "last_call": directory.note(),
@@ -71,6 +72,12 @@ def _status(out: Path | str, directory: RunDirectory) -> JSON:
         "complete": complete,
         "metrics": directory.summary().get("metrics", {}) if complete else {},
     }
+
+
+def named(out: Path | str, directory: RunDirectory) -> JSON:
+    """The name of a run, and its folder on this machine where that is another one."""
+    folder = {"folder": str(directory.path)} if is_address(out) else {}
+    return {"out": str(out), **folder}
 
 
 @retry_if_compacted

@@ -13,17 +13,22 @@ import shutil
 import stat
 import sys
 import tempfile
-import threading
 import weakref
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
 import polars as pl
 
 from claimscore.atomic import atomic_file, os_errors, reason
-from claimscore.errors import ClaimscoreError, ConfigError, InputError, StoppedEarly
+from claimscore.errors import InputError
+from claimscore.object_stores import (
+    check_address,
+    first_words,
+    interruptible,
+    is_address,
+    store_error,
+)
 
 T = TypeVar("T")
 
@@ -179,15 +184,6 @@ def _similar(path: Path) -> str:
 # -- what lies at an address, in an object store or on a web server: polars reads it, once
 
 
-#: The kinds of addresses that polars reads.
-_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
-
-
-def is_address(source: str) -> bool:
-    """Whether this is the address of an object store or a web server, not a path."""
-    return "://" in source
-
-
 def _copied(address: str, spool: Path | None) -> tuple[InputFile, ...]:
     """Copies of the files at an address or of a pattern (`*`, `**`, `[...]`), sorted by name;
     Parquet files of a pattern as one.
@@ -195,14 +191,16 @@ def _copied(address: str, spool: Path | None) -> tuple[InputFile, ...]:
     Raises `InputError` where nothing is there or it cannot be read, `ConfigError` for a wrong
     address and a refusal of the store, `StoppedEarly` where it is not reached.
     """
-    _check_address(address)
+    check_address(address)
+    if not address.partition("://")[2].partition("/")[2]:
+        raise InputError(f"{address}: this is not a file; name one, or a pattern such as *.jsonl")
     kind = _format(address, address)
     if spool is not None:  # a process that was killed left them
         for left in spool.glob(f"{_COPIED}*"):
             left.unlink()
     copies: dict[str, Path] = {}
     try:
-        _interruptible(lambda: _copy_address(address, kind, spool, copies))
+        interruptible(lambda: _copy_address(address, kind, spool, copies))
         if not copies:
             raise InputError(f"{address}: no file matches this pattern, or all of them are empty")
         files = tuple(input_file(copies[name], name) for name in sorted(copies))
@@ -213,22 +211,6 @@ def _copied(address: str, spool: Path | None) -> tuple[InputFile, ...]:
     for file in files:
         weakref.finalize(file, file.path.unlink, missing_ok=True)
     return files
-
-
-def _check_address(address: str) -> None:
-    scheme, _, rest = address.partition("://")
-    place = rest.partition("/")[0]
-    if scheme not in _SCHEMES:
-        known = ", ".join(f"{name}://" for name in _SCHEMES)
-        shown = scheme if re.fullmatch("[A-Za-z0-9+.-]{1,20}", scheme) else "this"
-        raise ConfigError(f"{shown}://: no such kind of address is known; known ones: {known}")
-    if ("@" in place and scheme not in ("abfs", "abfss")) or "?" in rest:
-        raise ConfigError(
-            f"{scheme}://: an address is a place alone, without user name, password or query; "
-            "keys belong in the store's environment variables (docs/reference/object-stores.md)"
-        )
-    if not place or not rest.partition("/")[2]:
-        raise InputError(f"{address}: this is not a file; name one, or a pattern such as *.jsonl")
 
 
 def _copy_address(address: str, kind: Format, spool: Path | None, copies: dict[str, Path]) -> None:
@@ -257,44 +239,19 @@ def _copy_address(address: str, kind: Format, spool: Path | None, copies: dict[s
                     stream.writelines(f"{line}\n".encode() for line in rows["line"])
 
 
-_NO_CREDENTIALS = (
-    "no credentials were found; set the store's environment variables "
-    "(docs/reference/object-stores.md)"
-)
-
-#: What a message of polars says, by the error that it is; the rest of it may hold a secret.
-_MEANINGS: tuple[tuple[str, type[ClaimscoreError], str], ...] = (
-    (
-        "<Code>(NoSuchBucket|ContainerNotFound|InvalidBucketName)<",
-        ConfigError,
-        "there is no such bucket; check its name",
-    ),
+#: What a message of polars says about a file; what it says about a store is `store_error`'s.
+_MEANINGS = (
     (
         "status code: 404|No such file",
-        InputError,
         "there is no such file; of a folder name a file in it, or a pattern such as *.jsonl",
     ),
     (
         "Range request not supported|ContentLength|Content-Length",
-        InputError,
         "the server must send a file in ranges, and its length; download it first",
     ),
-    ("unexpected end of file|gzip|deflate", InputError, "broken gzip file"),
-    ("invalid utf8|invalid utf-8", InputError, "not UTF-8; save the file as UTF-8"),
-    ("^parquet:", InputError, "not a readable Parquet file"),
-    ("169\\.254|token request", ConfigError, _NO_CREDENTIALS),
-    (
-        "status code: (401|403)",
-        ConfigError,
-        "access is denied; check the credentials and the rights",
-    ),
-    ("Account must be|MissingAccount|redential", ConfigError, _NO_CREDENTIALS),
-    (
-        "status code: (301|400)",
-        ConfigError,
-        "the store refuses the request; check the region (AWS_DEFAULT_REGION) and the endpoint",
-    ),
-    ("os error (28|122)\\b", StoppedEarly, "the disk is full; free some space"),
+    ("unexpected end of file|gzip|deflate", "broken gzip file"),
+    ("invalid utf8|invalid utf-8", "not UTF-8; save the file as UTF-8"),
+    ("^parquet:", "not a readable Parquet file"),
 )
 
 
@@ -304,30 +261,7 @@ def _address_errors(address: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as exc:
-        text = str(exc)
-        for pattern, kind, words in _MEANINGS:
-            if re.search(pattern, text):
-                raise kind(f"{address}: {words}") from None
-        if isinstance(exc, OSError):
-            raise StoppedEarly(
-                f"{address}: it was not reached after several tries, or broke off; check the "
-                "network and the endpoint, then run the same command again"
-            ) from None
-        first = re.sub(r"\w+://\S+", "...", text.strip().partition("\n")[0])
-        raise InputError(f"{address}: {first}") from None
-
-
-def _interruptible(call: Callable[[], T]) -> T:
-    """The call's result; an interrupt is raised at once, while polars would try again first."""
-    result: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as exc:  # raised in the waiting thread
-            result.set_exception(exc)
-
-    threading.Thread(target=work, name="copy of an input", daemon=True).start()
-    while not wait((result,), timeout=0.5).done:
-        pass  # a signal that came just before the wait began is heard now
-    return result.result()
+        for pattern, words in _MEANINGS:
+            if "NoSuchBucket" not in str(exc) and re.search(pattern, str(exc)):
+                raise InputError(f"{address}: {words}") from None
+        raise store_error(address, exc) or InputError(f"{address}: {first_words(exc)}") from None

@@ -62,7 +62,7 @@ def write_run_report(
         atomic_path(path) as temporary,
     ):
         write_report(_tables(directory, directory.summary(), llm_calls), temporary)
-    return path
+    return directory.publish("report.html")
 
 
 def _tables(

@@ -23,17 +23,18 @@ import datetime
 import json
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
 from claimscore.atomic import os_errors, write_text
 from claimscore.csv_text import csv_text
-from claimscore.errors import ConfigError
+from claimscore.errors import ClaimscoreError, ConfigError
+from claimscore.object_stores import check_store, is_address
 from claimscore.runs.damage import ADVICE
 from claimscore.runs.folder import EVENTS, MANIFEST, RunFolder
 from claimscore.runs.manifest import MOST_CHUNKS, Manifest
@@ -58,8 +59,10 @@ from claimscore.runs.settings_file import (
     without,
     write_settings,
 )
-from claimscore.storage import is_remote
 from claimscore.tables import TABLES, wide_scores
+
+if TYPE_CHECKING:
+    from claimscore.runs.remote import RemoteCopy
 
 _PLAN, _NOTE, _SUMMARY = f"{STATE}/plan.json", f"{STATE}/now.json", "summary.json"
 
@@ -75,11 +78,25 @@ class RunDirectory:
     `state` a folder in it for files that concern the run alone.
     """
 
-    def __init__(self, where: Path | str) -> None:
-        """Raises `ConfigError` for an address of an object store."""
-        if is_remote(where):
-            raise ConfigError(f"{where}: a run directory is a folder of this machine; name a path")
+    def __init__(
+        self,
+        where: Path | str,
+        tell: Callable[[str], None] = lambda _: None,
+        *,
+        take_over: bool = False,
+    ) -> None:
+        """`where` is a path, or an address of an object store: then `path` is a folder of this
+        machine, and `remote` its copy there, while this is open. `tell` hears of both, and
+        `take_over` takes the address from another machine."""
+        self.remote: RemoteCopy | None = None
+        self._address = str(where).rstrip("/") if is_address(where) else None
+        self._tell, self._take_over = tell, take_over
         self.path = Path(where)
+        if self._address is not None:
+            check_store(self._address)
+            from claimscore.runs.remote import local_folder
+
+            self.path = local_folder(self._address)
         self.state = self.path / STATE
         self._folder = RunFolder(self.path)
         self._files = PartFiles(self.path)
@@ -91,7 +108,15 @@ class RunDirectory:
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
         """Whether there is a run directory."""
-        return (cls(where).path / RUN_TOML).exists()
+        return (cls(where)._fetched().path / RUN_TOML).exists()
+
+    def _fetched(self) -> Self:
+        """This, for reading: what lies at an address is brought here first."""
+        if self._address is not None:
+            from claimscore.runs.remote import fetch
+
+            fetch(self._address)
+        return self
 
     @classmethod
     def reader(cls, where: Path | str) -> RunDirectory:
@@ -100,7 +125,7 @@ class RunDirectory:
         It shows the steps that were finished when it was opened. `ConfigError` where files are
         damaged.
         """
-        directory = cls(where)
+        directory = cls(where)._fetched()
         directory._folder.refuse_links()
         if read_settings(directory.path) is None:
             raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
@@ -113,6 +138,8 @@ class RunDirectory:
     def __enter__(self) -> Self:
         self._folder.open()
         try:
+            if self._address is not None:
+                self._open_copy(self._address)
             manifest = self._load()
             manifest.open_for_writing()
             self._folder.clean()
@@ -122,6 +149,12 @@ class RunDirectory:
             self._folder.release()
             raise
         return self
+
+    def _open_copy(self, address: str) -> None:
+        from claimscore.runs.remote import SEND_S, RemoteCopy
+
+        self.remote = RemoteCopy.take(address, take_over=self._take_over, tell=self._tell)
+        self._tell(f"working in {self.path}; {address} gets a copy every {SEND_S:.0f} seconds")
 
     def __exit__(
         self,
@@ -133,7 +166,10 @@ class RunDirectory:
         try:
             made = (self.path / RUN_TOML).exists() or self.manifest.all_steps()
             if isinstance(error, ConfigError) and not made:
+                self._close_copy(remove=True, is_stopped=True)
                 self._folder.remove_traces()
+            else:
+                self._close_copy(is_stopped=error is not None)
         finally:
             self._folder.release()
 
@@ -141,21 +177,48 @@ class RunDirectory:
         """Remove the run directory, for work whose result is elsewhere. After a kill in between,
         no step is finished, or all is as before."""
         self._for_writing()
+        self._close_copy(remove=True)
         self._folder.remove()
+
+    def _close_copy(self, *, remove: bool = False, is_stopped: bool = False) -> None:
+        """Send a last time, or remove what lies at the address. What stops the run already is told
+        before an error of this."""
+        remote, self.remote = self.remote, None
+        if remote is None:
+            return
+        try:
+            remote.remove() if remove else remote.close()
+        except ClaimscoreError as exc:
+            if not is_stopped:
+                raise
+            self._tell(str(exc))
+
+    def publish(self, name: str) -> Path | str:
+        """Send a file that a reader has written to the address, where there is one; where it is."""
+        if self._address is None:
+            return self.path / name
+        from claimscore.runs.objects import Objects
+
+        Objects(self._address).put(name, self.path / name)
+        return f"{self._address}/{name}"
 
     @property
     def name(self) -> str:
-        """Its name for people: its path."""
-        return str(self.path)
+        """Its name for people: its path or address."""
+        return self._address or str(self.path)
 
     @property
     def title(self) -> str:
-        """The last part of its path."""
-        return self.path.resolve().name
+        """The last part of its path or address."""
+        return self._address.rpartition("/")[2] if self._address else self.path.resolve().name
 
     @property
     def is_locked(self) -> bool:
         """Whether a process works in the run directory now."""
+        if self._address is not None:
+            from claimscore.runs.remote import is_at_work
+
+            return is_at_work(self.path)
         return self._folder.is_locked
 
     # Settings
@@ -354,6 +417,7 @@ class RunDirectory:
         """Write the scores as scores.csv beside scores.parquet, a row a record."""
         rows = pl.read_parquet(self.path / SCORES_FILE)
         write_text(self.path / "scores.csv", csv_text(wide_scores(rows)))
+        self.publish("scores.csv")
 
     def check_scores(self) -> None:
         """`ConfigError` where scores.parquet is not what was written."""
@@ -405,6 +469,8 @@ class RunDirectory:
     def _for_writing(self) -> Manifest:
         self._refuse_reader()
         self._folder.check()
+        if self.remote is not None:
+            self.remote.check()
         return self.manifest
 
     def _refuse_reader(self) -> None:

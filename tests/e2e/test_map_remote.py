@@ -1,4 +1,4 @@
-"""`claimscore map` from an object store."""
+"""`claimscore map` from and to an object store."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import io
 from pathlib import Path
 from typing import Any
 
+import anyio
 import polars as pl
 import pytest
 
 import claimscore
-from claimscore.errors import RejectedError
-from claimscore.storage import open_storage
+from claimscore.errors import ConfigError, RejectedError
+from claimscore.pipeline.map.map_files import map_status
+from claimscore.runs.objects import Objects
 from claimscore.types import Completion, Request
 from tests.support.engine_doubles import FakeProvider, completion
+from tests.support.object_store import put
 
 ROWS = pl.DataFrame({"n": range(30), "text": [f"review {n}" for n in range(30)]})
 
@@ -40,6 +43,11 @@ def mapped(prompt: Path, table: Any, out: Any, say: Any = say, **options: Any) -
     return claimscore.map(config, provider=FakeProvider(say))
 
 
+async def talkative(request: Request) -> Completion:
+    """Refuses nothing."""
+    return completion(request.messages[-1].content)
+
+
 def _as(ending: str) -> bytes:
     buffer = io.BytesIO()
     (ROWS.write_parquet if ending == "parquet" else ROWS.write_ndjson)(buffer)
@@ -47,14 +55,60 @@ def _as(ending: str) -> bytes:
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_an_object_is_read_as_the_file_that_a_disk_would_have(
+def test_the_object_is_the_file_that_a_disk_would_have(
     ending: str, s3: str, prompt: Path, tmp_path: Path
 ) -> None:
-    open_storage(s3).write(f"in/rows.{ending}", _as(ending))
+    put(f"{s3}/in/rows.{ending}", _as(ending))
     (tmp_path / f"rows.{ending}").write_bytes(_as(ending))
-    here = mapped(prompt, tmp_path / f"rows.{ending}", tmp_path / "here.parquet")
-    there = mapped(prompt, f"{s3}/in/rows.{ending}", tmp_path / "there.parquet")
-    for name in ("{}.parquet", "{}.failures.parquet"):
-        here_bytes = (tmp_path / name.format("here")).read_bytes()
-        assert (tmp_path / name.format("there")).read_bytes() == here_bytes
+    out = f"{s3}/out/answers.parquet"
+    here = mapped(prompt, tmp_path / f"rows.{ending}", tmp_path / "answers.parquet")
+    there = mapped(prompt, f"{s3}/in/rows.{ending}", out)
+    folder = Objects(f"{s3}/out")
+    assert sorted(folder.names()) == ["answers.failures.parquet", "answers.parquet"]
+    for name in folder.names():
+        assert folder.get(name) == (tmp_path / name).read_bytes()
+    assert there.summary["out"] == out == there.path
     assert there.frame().collect().equals(here.frame().collect())
+    assert there.failures().collect().equals(here.failures().collect())
+    assert (map_status(out) or {})["complete"]
+    again = mapped(prompt, f"{s3}/in/rows.{ending}", out, talkative, retry_failed=True)
+    assert again.failed_rows == 0
+    assert folder.names() == ["answers.parquet"]
+
+
+def test_a_stop_leaves_the_parts_beside_the_file(
+    s3: str, prompt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, asked = f"{s3}/answers.parquet", 0
+
+    async def until_15(request: Request) -> Completion:
+        nonlocal asked
+        asked += 1
+        if asked > 15:
+            while not (map_status(out) or {})["rows"]["done"]:
+                await anyio.sleep(0.01)
+            raise ConfigError("enough")
+        return await say(request)
+
+    with pytest.raises(ConfigError, match="enough"):
+        mapped(prompt, ROWS, out, until_15)
+    assert "answers.parquet" not in Objects(s3).names()
+    monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "empty"))
+    state = map_status(out) or {}
+    assert not state["complete"]
+    assert str(tmp_path / "elsewhere") in state["folder"]
+    done = mapped(prompt, ROWS, out)
+    assert done.rows == 30
+    assert done.summary["requests"] == 15, "the answers of the first machine came along"
+    assert done.summary["spent_in_all"]["requests"] > 30
+    assert Objects(s3).names() == ["answers.failures.parquet", "answers.parquet"]
+
+
+def test_an_object_of_others_is_not_replaced(s3: str, prompt: Path) -> None:
+    put(f"{s3}/theirs.parquet", _as("parquet"))
+    with pytest.raises(ConfigError, match=f"^{s3}/theirs.parquet is there already"):
+        mapped(prompt, ROWS, f"{s3}/theirs.parquet")
+    assert Objects(s3).get("theirs.parquet") == _as("parquet")
+    with pytest.raises(ConfigError, match="no such kind of address"):
+        mapped(prompt, ROWS, "https://host/x.parquet")

@@ -196,7 +196,7 @@ class Machine:
         provider = BatchProvider(batches, LLMConfig(max_outage_s=max_outage_s))
         if max_requests is not None:
             provider.batch_size = provider._most = max_requests
-        provider.open(self.state, cast(Any, self))
+        provider.open(self.state, cast(Any, self), lambda _: None)
         return provider
 
     def put_many(self, answers: Mapping[str, Completion]) -> None:

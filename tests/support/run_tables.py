@@ -1,18 +1,10 @@
-"""Small frames of the tables of a run, and stores in memory, for tests of run directories."""
+"""Small frames of the tables of a run, for tests of run directories."""
 
 from __future__ import annotations
 
 import polars as pl
-from obstore.store import MemoryStore
 
-from claimscore.storage.objects import ObjectStorage
-from claimscore.storage.store_address import Address
 from claimscore.tables import CLAIMS, FAILURES, SCORES
-
-
-def store_in_memory() -> ObjectStorage:
-    """An object store without a server, empty."""
-    return ObjectStorage(MemoryStore(), Address("s3", "s3://memory", "run"))
 
 
 def claims(*ids: str) -> pl.DataFrame:

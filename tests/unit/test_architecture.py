@@ -22,6 +22,7 @@ BASE = {
     "atomic",
     "csv_text",
     "file_lock",
+    "object_stores",
     "__init__",
 }
 
@@ -42,17 +43,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "atomic": {"errors"},
     "csv_text": set(),
     "file_lock": set(),
+    "object_stores": {"errors"},
     "http_headers": {"types"},
     "http_policy": {"errors"},
     "retry": {"errors"},
     "text": BASE,
     "blocks": BASE | {"text"},
     "claim_checks": BASE | {"text"},
-    "storage": BASE,
     "prompts": BASE,
     "cache": BASE,
     "records": BASE,
-    "runs": BASE | {"storage"},
+    "runs": BASE | {"cache"},
     "stats": set(),
     "metrics": BASE | {"text", "blocks"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
@@ -73,7 +74,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "runs",
         "metrics",
         "stats",
-        "storage",
         "baseline",
     }
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
@@ -104,7 +104,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "training",
         "runs",
         "records",
-        "storage",
     }
     | {"evaluation", "evaluation.compare", "evaluation.support_benchmark", "metrics"}
     | {"report.evaluation_page"},
@@ -128,9 +127,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "huggingface_hub": ("pipeline.encoders",),
     "safetensors": ("baseline.parser", "pipeline.encoders", "metrics.summac_convolution"),
     "diskcache": ("cache.store",),
-    "obstore": ("storage",),
-    "boto3": ("storage",),
-    "botocore": ("storage",),
+    "obstore": ("runs.objects",),
+    "boto3": ("runs.objects",),
+    "botocore": ("runs.objects",),
     "orjson": (
         *("cache.store", "pipeline.llm.providers.schema", "pipeline.llm.providers.server"),
         "pipeline.llm.budget.ledger",

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import anyio
+import anyio.to_thread
 
-from claimscore.cache.store import DiskCache
+from claimscore.cache.store import DiskCache, NewRow
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.batch_jobs.journal import journal_folder
+from claimscore.pipeline.llm.batch_jobs.journal import JOURNALS, journal_folder
 from claimscore.pipeline.llm.budget.cap import Budget
-from claimscore.pipeline.llm.budget.ledger import Ledger
+from claimscore.pipeline.llm.budget.ledger import Ledger, short_form
 from claimscore.pipeline.llm.budget.pricing import Prices
 from claimscore.pipeline.llm.endpoints import Bounds, OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
@@ -55,6 +57,24 @@ def why_not_asked(
     return None
 
 
+class Copy(Protocol):
+    """A copy of a run elsewhere, for another machine to go on with (`claimscore.runs.remote`)."""
+
+    ledger: Callable[[], bytes] | None
+
+    def import_answers(self, cache: DiskCache) -> None:
+        """Take the answers that other machines bought."""
+
+    def take_jobs(self, journals: Path) -> None:
+        """Take the batch jobs that other machines made."""
+
+    def add_answers(self, rows: Sequence[NewRow]) -> None:
+        """Copy these answers soon."""
+
+    def send_job(self, path: Path) -> None:
+        """Copy the record of a batch job now, or forget one that is gone."""
+
+
 @contextlib.asynccontextmanager
 async def open_engine(
     llm: LLMConfig,
@@ -63,6 +83,7 @@ async def open_engine(
     *,
     models: NamedModels = (),
     ledger: Ledger | None = None,
+    copy: Copy | None = None,
     retry_failed: bool = False,
     on_event: OnEvent = ignore_event,
 ) -> AsyncIterator[Engine]:
@@ -71,8 +92,9 @@ async def open_engine(
     `asked` is a provider, or the providers of tasks. `models` are those that requests of a task
     name besides its provider's own, so that what they cost is known. `ledger` keeps what was spent
     over all calls, so that `max_cost` and `max_requests` hold for them together; it is the
-    caller's to close. `on_event` hears of rare events (outages, damage). Raises
-    `ConfigError`, before anything is sent, where the settings cannot be kept.
+    caller's to close. `copy` gets new answers, batch jobs and the ledger. `on_event` hears of rare
+    events (outages, damage). Raises `ConfigError`, before anything is sent, where the settings
+    cannot be kept.
     """
     providers = asked if isinstance(asked, Mapping) else {"": asked}
     async with contextlib.AsyncExitStack() as stack:
@@ -84,8 +106,16 @@ async def open_engine(
             ledger=ledger,
         )
         stack.callback(spending.ledger.flush)  # what ended last counts as ended
-        cache = DiskCache(folder, on_notice=lambda text: on_event("cache", notice=text))
+        cache = DiskCache(
+            folder,
+            on_notice=lambda text: on_event("cache", notice=text),
+            on_kept=copy.add_answers if copy else lambda _: None,
+        )
         stack.callback(cache.close)
+        if copy is not None:
+            copy.ledger = lambda: short_form(spending.ledger.spent())
+            await anyio.to_thread.run_sync(copy.import_answers, cache)
+            copy.take_jobs(folder / JOURNALS)
         engine = Engine(
             next(iter(providers.values())),
             cache,
@@ -101,7 +131,8 @@ async def open_engine(
         try:
             for provider in engine.providers:
                 if isinstance(provider, Collecting):
-                    provider.open(journal_folder(folder, provider), cache)
+                    on_write = copy.send_job if copy else lambda _: None
+                    provider.open(journal_folder(folder, provider), cache, on_write)
             async with engine:
                 yield engine
         finally:

@@ -24,8 +24,13 @@ from claimscore.pipeline.llm.providers.base import Provider, load_provider
 from claimscore.pipeline.llm.question import ParseWord
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.map.input_table import find_source, scratch_source
-from claimscore.pipeline.map.map_files import NO_FAILURES, FinishedMap, MapFiles
-from claimscore.pipeline.map.map_parts import ChunkRows, MapParts
+from claimscore.pipeline.map.map_files import (
+    NO_FAILURES,
+    ChunkRows,
+    FinishedMap,
+    MapFiles,
+    MapParts,
+)
 from claimscore.pipeline.map.settings import MapConfig, map_settings
 from claimscore.pipeline.map.table_prompt import RowOutcome, RowRequests, TablePrompt, check_tasks
 from claimscore.pipeline.progress import Progress, ProgressReporter
@@ -132,7 +137,7 @@ def map(
         with scratch_source(config.input, stdin) as source:
             finished.refuse_others(settings(source.digest(), finished.rows))
         return _result(files, finished, progress)
-    with RunDirectory(files.parts) as directory:
+    with RunDirectory(files.parts, reporter.notice, take_over=config.take_over) as directory:
         repair(directory, reporter, deep=True)
         files.remove_leftovers()
         reporter.phase("reading", directory)
@@ -149,6 +154,7 @@ def map(
                 provider,
                 config.cache_dir,
                 ledger=ledger,
+                copy=directory.remote,
                 retry_failed=config.retry_failed,
                 on_event=reporter.event_listener(directory),
             ) as engine:
@@ -285,7 +291,7 @@ def estimate_map(
             finished.refuse_others(
                 map_settings(config, prompt, provider, source.digest(), finished.rows)
             )
-            rows = files.rows(scratch)
+            rows = files.rows()
             table_prompt = TablePrompt(prompt, rows.schema(finished.columns), source.name)
             if config.retry_failed:
                 frames = rows.failed(finished.columns)

@@ -12,23 +12,26 @@ rows alone.
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import re
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
-from claimscore.atomic import remove_leftovers
+from claimscore.atomic import atomic_path, os_errors, remove_files, remove_leftovers
 from claimscore.errors import ConfigError
+from claimscore.object_stores import is_address
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
-from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE
+from claimscore.pipeline.map.input_table import TableSource
+from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE, RowAnswers, TablePrompt
+from claimscore.pipeline.status import named
+from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
 from claimscore.runs.settings_file import agreed, as_stored
-from claimscore.storage import Storage, is_remote, open_file, open_storage
+from claimscore.tables import FAILURES
 from claimscore.types import JSON
 
 #: The key of the settings in the Parquet metadata.
@@ -38,9 +41,6 @@ METADATA_KEY = "claimscore.map"
 COLUMNS = "columns"
 
 ROW_GROUP = 10_000
-
-#: A Parquet file ends with the length of its footer in four bytes, and these four.
-_MAGIC, _TAIL_BYTES = b"PAR1", 8
 
 #: What users call the settings that can differ.
 CALLED = {
@@ -98,50 +98,50 @@ class MapFiles:
     """
 
     def __init__(self, out: Path | str) -> None:
-        if isinstance(out, str) and is_remote(out):
-            self._folder: Storage
-            self._folder, self._name = open_file(out)
-        else:
-            self._folder, self._name = open_storage(Path(out).parent), Path(out).name
-        self._failures_name = f"{self._name.removesuffix('.parquet')}.failures.parquet"
-        self.where = self._folder.address(self._name)
-        self.failures = self._folder.address(self._failures_name)
-        self.parts = self._folder.address(f"{self._name}.parts")
+        self.where = out if is_address(out) else Path(out)
+        self.failures = _beside(self.where, ".failures.parquet")
+        self.parts = _beside(self.where, ".parquet.parts")
+        self._path, self._store = Path(out), None
+        if is_address(self.where):
+            from claimscore.runs.objects import Objects
+            from claimscore.runs.remote import local_folder
+
+            folder, _, name = self.where.rpartition("/")
+            self._path, self._store = local_folder(self.where) / name, Objects(folder)
+        self._failures_path = _beside(self._path, ".failures.parquet")
 
     @property
     def has_parts(self) -> bool:
         """Whether there is unfinished work, or a folder where it would lie."""
-        if isinstance(self.parts, Path):
-            return self.parts.exists()
-        return self._folder.writable and RunDirectory.is_at(self.parts)
+        return (
+            self.parts.exists() if isinstance(self.parts, Path) else RunDirectory.is_at(self.parts)
+        )
 
     @property
     def is_run(self) -> bool:
         """Whether a run directory has the name of the file."""
-        return self._folder.writable and RunDirectory.is_at(self.where)
+        return RunDirectory.is_at(self.where)
 
     def finished(self) -> FinishedMap | None:
-        """The metadata of the finished file; only its end is read. None where there is no file.
+        """The metadata of the finished file, which is brought to this machine; None where there is
+        no file.
 
         `ConfigError` where `claimscore map` did not write the file of that name.
         """
-        return self._read_metadata(self._name)
+        return self._read_metadata(self._path, self.where)
 
     def check(self) -> None:
-        """`ConfigError` where nothing can be written, or a file that `claimscore map` did not write
-        has the name of the failures file."""
-        if not self._folder.writable:
-            raise ConfigError(f"--out {self.where}: a web server's files can only be read")
-        self._read_metadata(self._failures_name)
+        """`ConfigError` where a file that `claimscore map` did not write has the name of the
+        failures file."""
+        self._read_metadata(self._failures_path, self.failures)
 
-    def _read_metadata(self, name: str) -> FinishedMap | None:
-        where = self._folder.address(name)
-        if isinstance(where, Path) and where.is_dir():
+    def _read_metadata(self, path: Path, where: Path | str) -> FinishedMap | None:
+        if self._store is not None and not self._store.fetch(path.name, path):
+            return None
+        if path.is_dir():
             raise ConfigError(f"{where}: it is a folder, not a file")
         try:
-            with self._folder.open(name) as stream:
-                metadata = pl.read_parquet_metadata(io.BytesIO(_footer(stream)))
-            text = metadata[METADATA_KEY]
+            text = pl.read_parquet_metadata(path)[METADATA_KEY]
         except FileNotFoundError:
             return None
         except (KeyError, ValueError, pl.exceptions.PolarsError):
@@ -157,22 +157,16 @@ class MapFiles:
                 "move it away"
             ) from None
 
-    def rows(self, scratch: Path) -> FinishedRows:
-        """The rows of the finished file; one in a store is copied to the folder `scratch` first."""
-        where = self._folder.address(self._name)
-        if isinstance(where, Path):
-            return FinishedRows(where)
-        copy = scratch / "finished.parquet"
-        with self._folder.open(self._name) as source, copy.open("wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-        return FinishedRows(copy)
+    def rows(self) -> FinishedRows:
+        """The rows of the finished file that `finished` has found."""
+        return FinishedRows(self._path)
 
     def read_failures(self) -> pl.DataFrame:
         """The rows without an answer; none where there is no failures file."""
-        if not self._folder.exists(self._failures_name):
+        if not self._failures_path.exists():
             return NO_FAILURES
         with polars_errors(self.failures):
-            return pl.read_parquet(self.failures, glob=False)
+            return pl.read_parquet(self._failures_path, glob=False)
 
     def failure_examples(self) -> dict[str, str]:
         """The first message of each kind of failure."""
@@ -185,27 +179,37 @@ class MapFiles:
         The rows are never all in memory.
         """
         if finished.failed:
-            self._write(self._failures_name, finished, failures)
-        self._write(self._name, finished, rows)
+            self._write(self._failures_path, finished, failures)
+        self._write(self._path, finished, rows)
         if not finished.failed:
-            self._folder.delete(self._failures_name)
+            remove_files([self._failures_path])
+            if self._store is not None:
+                self._store.delete([self._failures_path.name])
 
-    def _write(self, name: str, finished: FinishedMap, rows: pl.LazyFrame) -> None:
-        with self._folder.writing(name) as path, polars_errors(self._folder.address(name)):
+    def _write(self, path: Path, finished: FinishedMap, rows: pl.LazyFrame) -> None:
+        with os_errors(path):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with atomic_path(path) as new, polars_errors(path):
             rows.sink_parquet(
-                path,
+                new,
                 compression="zstd",
                 row_group_size=ROW_GROUP,
                 maintain_order=True,
                 metadata=finished.metadata(),
             )
+        if self._store is not None:
+            self._store.put(path.name, path)
 
     def remove_leftovers(self) -> None:
         """Remove half-written files of a killed call: `.FILE.parquet.1a2b3c4d.tmp`."""
-        if self._folder.local is None:
-            return
-        for name in (self._name, self._failures_name):
-            remove_leftovers(self._folder.local, re.escape(name))
+        for path in (self._path, self._failures_path):
+            if path.parent.exists():
+                remove_leftovers(path.parent, re.escape(path.name))
+
+
+def _beside(where: Path | str, ending: str) -> Any:
+    """The path or the address with another ending than `.parquet`."""
+    return type(where)(str(where).removesuffix(".parquet") + ending)
 
 
 def _finished(where: Path | str, facts: JSON) -> FinishedMap:
@@ -248,13 +252,147 @@ class FinishedRows:
             yield from rows.collect_batches(chunk_size=ROW_GROUP)
 
 
-def _footer(stream: BinaryIO) -> bytes:
-    """The end of a Parquet file, as a file with nothing before it; not one where it is none."""
-    end = max(stream.seek(0, io.SEEK_END) - _TAIL_BYTES, 0)
-    stream.seek(end)
-    tail = stream.read()
-    stream.seek(max(end - int.from_bytes(tail[:4], "little"), 0))
-    return _MAGIC + stream.read()
+class ChunkRows(NamedTuple):
+    """The rows of a chunk: the input's columns, and those that were added, if any were."""
+
+    given: pl.DataFrame
+    added: pl.DataFrame | None
+
+    def unanswered(self) -> Sequence[int]:
+        """The positions of the rows without an answer."""
+        if self.added is None:
+            return range(self.given.height)
+        return self.added[ERROR_COLUMN].is_not_null().arg_true().to_list()
+
+    def with_answers(self, positions: Sequence[int], answers: pl.DataFrame) -> pl.DataFrame:
+        """The added columns, with new ones at these positions."""
+        if self.added is None:
+            return answers
+        order = list(range(self.added.height))
+        for new, position in enumerate(positions, start=self.added.height):
+            order[position] = new
+        return pl.concat([self.added, answers])[order]
+
+
+class MapParts:
+    """Rows in, answers chunk by chunk, and the finished file in the end.
+
+    `directory` is open for writing. A finished file is taken apart into chunks again, so that those
+    with failures can be tried once more; it stays until the next one takes its place. Threads may
+    read and write different chunks at once.
+    """
+
+    def __init__(self, files: MapFiles, directory: RunDirectory) -> None:
+        self._files = files
+        self._directory = directory
+        self._settings: JSON = {}
+        self._left: set[int] = set()
+
+    def take(
+        self, source: TableSource, settings: Callable[[str, int], JSON], prompt: Prompt
+    ) -> TablePrompt:
+        """Make sure that all rows are there, and that answers so far fit input and settings.
+
+        `settings` are those that determine the file, by the digest and the number of the rows.
+        `ConfigError` that shows the difference where answers were made with others.
+        """
+        directory, digest, table = self._directory, source.digest(), None
+        if not directory.steps_done(STAGE):  # nothing was made with the settings that stand there
+            directory.invalidate({"records": directory.manifest.chunks_with("records")})
+            directory.forget_settings(list(directory.settings))
+        finished = self._files.finished()
+        rows = self._files.rows() if finished is not None else None
+        if finished is not None and rows is not None:
+            count, schema = finished.rows, rows.schema(finished.columns)
+            finished.refuse_others(settings(digest, count))
+        elif directory.settings and directory.steps_done("records") == directory.n_chunks:
+            count = directory.settings["records"]["count"]
+            schema = dict(directory.read("records", 0).schema)
+        else:
+            table = source.open()
+            count, schema = table.n_rows, table.schema
+        table_prompt = TablePrompt(prompt, schema, source.name)
+        self._settings = settings(digest, count)
+        directory.check_settings(self._settings, CALLED)
+        if finished is not None and rows is not None:
+            self._take_apart(finished, rows)
+        for chunk, frame in enumerate(table.chunks(self.chunk_rows) if table is not None else ()):
+            if not directory.manifest.has(chunk, "records"):
+                directory.write_parts(chunk, "records", {"records": frame})
+        return table_prompt
+
+    def _take_apart(self, finished: FinishedMap, rows: FinishedRows) -> None:
+        """Make the rows of a finished file parts, as far as there are no newer ones."""
+        failures = self._files.read_failures()
+        for chunk in range(self._directory.n_chunks):
+            if self._directory.manifest.has(chunk, STAGE):
+                continue
+            first = chunk * self.chunk_rows
+            frame = rows.slice(first, self.chunk_rows)
+            given, added = frame.select(finished.columns), frame.drop(finished.columns)
+            of_chunk = failures.filter(pl.col("row").is_between(first, first + frame.height - 1))
+            named = [{"id": str(row["row"]), "stage": STAGE, **row} for row in of_chunk.to_dicts()]
+            self._directory.write_parts(chunk, "records", {"records": given})
+            self.write(chunk, RowAnswers(added, FAILURES.frame(named)))
+
+    def todo(self, *, retry_failed: bool) -> list[int]:
+        """The chunks to be asked about, in order: those without answers, and those with failures
+        where the user wants them tried again."""
+        directory, again = self._directory, set[int]()
+        if retry_failed:
+            failed = directory.scan("failures").select(pl.col("id").cast(pl.Int64)).collect()
+            again = {row // self.chunk_rows for row in failed["id"]}
+        chunks = range(directory.n_chunks)
+        self._left = again | {chunk for chunk in chunks if not directory.manifest.has(chunk, STAGE)}
+        return sorted(self._left)
+
+    @property
+    def chunk_rows(self) -> int:
+        """The rows of a chunk."""
+        return int(self._settings["chunk_records"])
+
+    @property
+    def n_rows(self) -> int:
+        """All rows of the input."""
+        return int(self._settings["records"]["count"])
+
+    @property
+    def n_done(self) -> int:
+        """The rows of the chunks that are not left."""
+        size = self.chunk_rows
+        return self.n_rows - sum(min(size, self.n_rows - chunk * size) for chunk in self._left)
+
+    def read(self, chunk: int) -> ChunkRows:
+        """The rows of a chunk. `ConfigError` where a part is damaged."""
+        directory = self._directory
+        added = directory.read(COLUMNS, chunk) if directory.manifest.has(chunk, STAGE) else None
+        return ChunkRows(directory.read("records", chunk), added)
+
+    def write(self, chunk: int, answers: RowAnswers) -> None:
+        """Make the answers of all rows of a chunk count."""
+        frames = {COLUMNS: answers.columns, "failures": answers.failures}
+        self._directory.write_parts(chunk, STAGE, frames)
+
+    def write_files(self) -> FinishedMap:
+        """Put the parts together. The bytes depend on rows and settings alone."""
+        failures = self._directory.scan("failures")
+        by_kind = failures.group_by("kind").len().sort("kind").collect()
+        first = self.read(0).given
+        failed, columns = dict(by_kind.iter_rows()), tuple(first.columns)
+        finished = FinishedMap(self._files.where, self._settings, self.n_rows, failed, columns)
+        # Frame by frame: a scan of so many files reads too far ahead.
+        rows = register_io_source(
+            lambda *_: (self._whole(chunk) for chunk in range(self._directory.n_chunks)),
+            schema=self._whole(0).schema,
+        )
+        row = pl.col("id").cast(pl.Int64).alias("row")
+        self._files.write(finished, rows, failures.select(row, *NO_FAILURES.columns[1:]))
+        return finished
+
+    def _whole(self, chunk: int) -> pl.DataFrame:
+        given, added = self.read(chunk)
+        assert added is not None, "every chunk is done"
+        return pl.concat([given, added], how="horizontal")
 
 
 def map_status(place: Path | str) -> JSON | None:
@@ -291,7 +429,7 @@ def _unfinished(files: MapFiles) -> JSON:
     with damage_as_error(files.parts):
         note, running = directory.note(), directory.is_locked
         begun: JSON = {
-            "out": str(files.where if is_remote(files.where) else files.parts),
+            **named(files.where if is_address(files.where) else files.parts, directory),
             "running": running,
             "spent": read_ledger(directory.state / SPEND_FILE)[0].to_json(),
             "last_call": note,

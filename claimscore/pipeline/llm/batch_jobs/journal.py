@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from claimscore.atomic import os_errors, remove_leftovers, write_text
@@ -22,6 +23,9 @@ from claimscore.pipeline.llm.providers.base import Provider
 
 VERSION = 3
 
+#: The folder of all journals, beside the cache.
+JOURNALS = "batches"
+
 
 class JobJournal:
     """The batch jobs of one server and account; several processes may use it.
@@ -29,8 +33,9 @@ class JobJournal:
     File system errors are raised as `ConfigError`, a full disk as `StoppedEarly`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, on_write: Callable[[Path], None] = lambda _: None) -> None:
+        """`on_write` gets the file of each record that was written or removed."""
+        self.folder, self._on_write = folder, on_write
 
     def lock(self) -> FileLock | None:
         """The right to make jobs; None while another process has it."""
@@ -51,6 +56,7 @@ class JobJournal:
         """Note a job, or what has become of it; it is durable when this returns."""
         value = {"v": VERSION, **dataclasses.asdict(record)}
         write_text(self.path(record), json.dumps(value) + "\n")
+        self._on_write(self.path(record))
         return record
 
     def path(self, record: JobRecord) -> Path:
@@ -61,6 +67,7 @@ class JobJournal:
         """Forget a job; nothing happens where another process has done so."""
         with os_errors(self.folder):
             self.path(record).unlink(missing_ok=True)
+        self._on_write(self.path(record))
 
     def _record(self, path: Path) -> JobRecord | None:
         with os_errors(path):
@@ -83,4 +90,4 @@ class JobJournal:
 def journal_folder(cache_dir: Path, provider: Provider) -> Path:
     """Where the batch jobs of one server are noted: beside the answers that they will bring."""
     server = f"{provider.family} {provider.namespace}".encode()
-    return cache_dir / "batches" / hashlib.sha256(server).hexdigest()[:16]
+    return cache_dir / JOURNALS / hashlib.sha256(server).hexdigest()[:16]

@@ -106,13 +106,14 @@ class BatchProvider:
         #: How large the next job may be, and when it may be sent: found out by being refused.
         self._most, self._send_at = BATCH_SIZE, 0.0
 
-    def open(self, folder: Path, cache: Cache) -> None:
-        """Take the journal's folder, the same for all runs that may collect the jobs.
+    def open(self, folder: Path, cache: Cache, on_write: Callable[[Path], None]) -> None:
+        """Take the journal's folder, the same for all runs that may collect the jobs; `on_write` is
+        the journal's.
 
         All answers go to the cache before a caller gets them; in it are those, too, that other
         processes have bought meanwhile.
         """
-        self._journal = JobJournal(folder)
+        self._journal = JobJournal(folder, on_write)
         self._cache = cache
         for record in self._journal.read():
             n_kept = len(cache.get_many(record.keys))

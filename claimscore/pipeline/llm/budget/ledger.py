@@ -209,6 +209,11 @@ def _parsed(lines: Iterable[bytes], name: str) -> tuple[Spent, int, int]:
     return _total([spent, *map(in_doubt, reserved.values())]), last_number, size
 
 
+def short_form(spent: Spent) -> bytes:
+    """A ledger of one line that has these sums."""
+    return _line({"settle": [], **_counts(spent)})
+
+
 def _total(parts: Iterable[Spent]) -> Spent:
     total = Spent()
     for part in parts:

@@ -92,8 +92,9 @@ class Collecting(Protocol):
     def start(self, tasks: TaskGroup) -> None:
         """Take the task group in which the work for the requests that wait may run."""
 
-    def open(self, folder: Path, cache: Cache) -> None:
-        """Take the folder in which jobs are noted, and the cache that gets each answer first."""
+    def open(self, folder: Path, cache: Cache, on_write: Callable[[Path], None]) -> None:
+        """Take the folder in which jobs are noted, and the cache that gets each answer first;
+        `on_write` gets the file of each note before its job is made, and when it has gone."""
 
     def is_sent(self, key: str) -> bool:
         """Whether a request is in a job, perhaps of an earlier run, that may cost money."""

@@ -1,0 +1,117 @@
+"""Addresses of object stores and web servers: what is one, and what a store's error means."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeGuard, TypeVar
+
+from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
+
+T = TypeVar("T")
+
+#: The kinds of addresses that are read, and those of stores.
+SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
+STORES = SCHEMES[:5]
+
+_NO_CREDENTIALS = (
+    "no credentials were found; set the store's environment variables "
+    "(docs/reference/object-stores.md)"
+)
+
+#: What a message of a store says, by the error that it is; the rest of it may hold a secret.
+_MEANINGS: tuple[tuple[str, type[ClaimscoreError], str], ...] = (
+    (
+        "<Code>(NoSuchBucket|ContainerNotFound|InvalidBucketName)<|status code: 404",
+        ConfigError,
+        "there is no such bucket; check its name",
+    ),
+    ("169\\.254|token request", ConfigError, _NO_CREDENTIALS),
+    (
+        "status code: (401|403)|lacked privileges|lacked valid authentication|ExpiredToken",
+        ConfigError,
+        "access is denied; check the credentials, the rights and this machine's clock",
+    ),
+    ("Account must be|MissingAccount|redential", ConfigError, _NO_CREDENTIALS),
+    (
+        "status code: (301|400)",
+        ConfigError,
+        "the store refuses the request; check the region (AWS_DEFAULT_REGION) and the endpoint",
+    ),
+    (
+        "BadScheme|URL scheme is not allowed|builder error",
+        ConfigError,
+        "the store's own address is plain http; allow it with AWS_ALLOW_HTTP=true",
+    ),
+    ("os error (28|122)\\b", StoppedEarly, "the disk is full; free some space"),
+    (
+        "status code: (5\\d\\d|408|429)|error sending request|error decoding|body error|kind: ",
+        StoppedEarly,
+        "it was not reached after several tries, or broke off; check the network and the "
+        "endpoint, then run the same command again",
+    ),
+)
+
+
+def is_address(where: object) -> TypeGuard[str]:
+    """Whether this is the address of an object store or a web server, not a path."""
+    return isinstance(where, str) and "://" in where
+
+
+def check_address(address: str, schemes: tuple[str, ...] = SCHEMES) -> None:
+    """`ConfigError` for another kind of address, or one with what may be a secret (user name,
+    password, query), which is not shown."""
+    scheme, _, rest = address.partition("://")
+    place = rest.partition("/")[0]
+    if scheme not in schemes:
+        known = ", ".join(f"{name}://" for name in schemes)
+        shown = scheme if re.fullmatch("[A-Za-z0-9+.-]{1,20}", scheme) else "this"
+        raise ConfigError(f"{shown}://: no such kind of address is known; known ones: {known}")
+    if ("@" in place and scheme not in ("abfs", "abfss")) or "?" in rest:
+        raise ConfigError(
+            f"{scheme}://: an address is a place alone, without user name, password or query; "
+            "keys belong in the store's environment variables (docs/reference/object-stores.md)"
+        )
+
+
+def check_store(address: str) -> None:
+    """The same for a place in an object store, where `.`, `..` and `//` are no names."""
+    check_address(address, STORES)
+    if {"", ".", ".."} & set(address.partition("://")[2].split("/")):
+        raise ConfigError(f"{address}: no address in a store, as s3://bucket/folder is one")
+
+
+def store_error(address: str, error: Exception) -> ClaimscoreError | None:
+    """What a store's or polars' error means, in one line without a secret; None where that is not
+    known."""
+    text = str(error)
+    for pattern, kind, words in _MEANINGS:
+        if re.search(pattern, text):
+            return kind(f"{address}: {words}")
+    return None
+
+
+def first_words(error: Exception) -> str:
+    """The begin of a message, without addresses: these may be signed."""
+    return re.sub(r"\w+://\S+", "...", str(error).strip().partition("\n")[0])[:200]
+
+
+def interruptible(call: Callable[[], T]) -> T:
+    """The call's result; an interrupt is raised at once, while the library of a store would try
+    again first. So another thread waits for it."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    result: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as exc:  # raised in the waiting thread
+            result.set_exception(exc)
+
+    threading.Thread(target=work, name="object store", daemon=True).start()
+    while not wait((result,), timeout=0.5).done:
+        pass  # a signal that came just before the wait began is heard now
+    return result.result()
