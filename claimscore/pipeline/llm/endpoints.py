@@ -30,8 +30,7 @@ from claimscore.errors import (
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
 from claimscore.pipeline.llm.circuit_breaker import CircuitBreaker, in_words
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, base_urls, servers_of
-from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
-from claimscore.pipeline.llm.ratelimit.limits import Permit
+from claimscore.pipeline.llm.rate_limits import Permit, RateLimiter
 from claimscore.pipeline.llm.stats import EngineStats, ServerStats
 from claimscore.pipeline.llm.stopping import Halted, Stop
 from claimscore.pipeline.llm.tokens import TokenEstimate

@@ -266,9 +266,7 @@ class _Call(Generic[T]):
             outcomes[key] = cast("Answer[T] | Failure", question.outcome)
         return outcomes
 
-    async def _take_stored(
-        self,
-    ) -> tuple[dict[str, Answer[T] | Failure], dict[str, Question[T]]]:
+    async def _take_stored(self) -> tuple[dict[str, Answer[T] | Failure], dict[str, Question[T]]]:
         """Stored answers, in bulk, and the questions that must be asked."""
         outcomes: dict[str, Answer[T] | Failure] = {}
         missing: dict[str, Question[T]] = {}

@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -234,3 +234,16 @@ def refuse_empty(what: str, *texts: str) -> None:
     """`ParseError` where one of the texts of an answer says nothing."""
     if not all(text.strip() for text in texts):
         raise ParseError(f"{what} is empty")
+
+
+def no_empty(what: str) -> Callable[[Mapping[str, Any]], None]:
+    """A check that refuses an answer in which any text, at whatever depth, says nothing."""
+
+    def texts_of(part: Any) -> Iterator[str]:
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping | list):
+            for inner in part.values() if isinstance(part, Mapping) else part:
+                yield from texts_of(inner)
+
+    return lambda answer: refuse_empty(what, *texts_of(answer))

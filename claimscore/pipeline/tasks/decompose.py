@@ -15,7 +15,7 @@ from claimscore.pipeline.tasks.base import (
     Task,
     Unit,
     UnitAnswer,
-    refuse_empty,
+    no_empty,
     sides_in,
     text_units,
 )
@@ -25,10 +25,6 @@ from claimscore.text import content_words, split_sentences
 #: A claim with at most this share of its content words in its own text, and so much more of them
 #: in another text of the request, belongs to the other.
 _HARDLY, _CLEARLY_MORE = 1 / 3, 1 / 2
-
-
-def _check(answer: Mapping[str, Any]) -> None:
-    refuse_empty("a claim", *answer["claims"])
 
 
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -96,7 +92,7 @@ DECOMPOSE = Task(
     table=CLAIMS,
     output={"claims": ["string"]},
     units=text_units,
-    check=_check,
+    check=no_empty("a claim"),
     rows=_rows,
     sides=sides_in,
     several=True,

@@ -16,6 +16,7 @@ from claimscore.pipeline.tasks.base import (
     Task,
     TaskInput,
     Unit,
+    no_empty,
     numbered_through,
     refuse_empty,
     sides_and_source_in,
@@ -39,11 +40,6 @@ def _row(task: str, unit: Unit, question: str, answer: Mapping[str, Any]) -> dic
         "question": question,
         "answer": json.dumps(answer, ensure_ascii=False),
     }
-
-
-def _check(answer: Mapping[str, Any]) -> None:
-    for item in answer["questions"]:
-        refuse_empty("a question or its answer", item["question"], item["answer"])
 
 
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -70,7 +66,7 @@ QUESTIONS = Task(
     table=LLM_ANSWERS,
     output={"questions": [{"question": "string", "answer": "string"}]},
     units=whole_text_units,
-    check=_check,
+    check=no_empty("a question or its answer"),
     rows=_rows,
     sides=both_sides,
     fields=("text",),

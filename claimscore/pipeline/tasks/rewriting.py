@@ -10,8 +10,8 @@ from claimscore.pipeline.tasks.base import (
     Task,
     TaskInput,
     Unit,
+    no_empty,
     numbered_through,
-    refuse_empty,
     sides_and_source_in,
     sides_in,
     text_units,
@@ -19,10 +19,6 @@ from claimscore.pipeline.tasks.base import (
 )
 from claimscore.tables import FACTS, NEGATIONS, PARAPHRASES
 from claimscore.text import STOP_WORDS, split_sentences
-
-
-def _check_paraphrase(answer: Mapping[str, Any]) -> None:
-    refuse_empty("the paraphrase", answer["paraphrase"])
 
 
 def _paraphrase_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -34,7 +30,7 @@ PARAPHRASE = Task(
     table=PARAPHRASES,
     output={"paraphrase": "string"},
     units=text_units,
-    check=_check_paraphrase,
+    check=no_empty("the paraphrase"),
     rows=_paraphrase_rows,
     sides=sides_in,
     several=True,
@@ -51,10 +47,6 @@ def _claim_units(given: TaskInput) -> list[Unit]:
         for record, side, text, *indices in given.tables["claims"].select(columns).iter_rows()
         if (record, side) in whole
     ]
-
-
-def _check_negation(answer: Mapping[str, Any]) -> None:
-    refuse_empty("the negation", answer["negation"])
 
 
 def _negation_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -101,7 +93,7 @@ NEGATE = Task(
     table=NEGATIONS,
     output={"negation": "string"},
     units=_claim_units,
-    check=_check_negation,
+    check=no_empty("the negation"),
     rows=_negation_rows,
     sides=sides_in,
     after=("decompose",),
@@ -109,11 +101,6 @@ NEGATE = Task(
     samples=True,
     join=_join_sentences,
 )
-
-
-def _check_facts(answer: Mapping[str, Any]) -> None:
-    for fact in answer["facts"]:
-        refuse_empty("a fact's subject or description", fact["subject"], fact["description"])
 
 
 def _fact_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -132,7 +119,7 @@ FACTS_TASK = Task(
     table=FACTS,
     output={"facts": [{"subject": "string", "description": "string"}]},
     units=whole_text_units,
-    check=_check_facts,
+    check=no_empty("a fact's subject or description"),
     rows=_fact_rows,
     sides=sides_and_source_in,
     join=numbered_through,

@@ -12,12 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from claimscore.errors import (
-    ClaimscoreError,
-    ConfigError,
-    TransientError,
-    UnknownModelError,
-)
+from claimscore.errors import ClaimscoreError, ConfigError, TransientError, UnknownModelError
 from claimscore.pipeline.llm.providers.schema import Dialect
 from claimscore.pipeline.llm.providers.server import ServerProvider, decode_json
 from claimscore.types import JSON, Completion, Request

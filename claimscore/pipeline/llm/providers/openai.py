@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from anyio import lowlevel
 
-from claimscore.errors import (
-    ConfigError,
-    QuotaError,
-    RateLimitError,
-    RejectedError,
-    TransientError,
-)
+from claimscore.errors import ConfigError, QuotaError, RateLimitError, RejectedError, TransientError
 from claimscore.http_headers import rate_limits
 from claimscore.http_policy import scrubbed
 from claimscore.pipeline.llm.batch_jobs.server import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claimscore.pipeline.llm.ratelimit.limiter import RateLimiter
-from claimscore.pipeline.llm.ratelimit.limits import Permit
+from claimscore.pipeline.llm.rate_limits import Permit, RateLimiter
 
 
 class Script:

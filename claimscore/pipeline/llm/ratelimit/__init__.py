@@ -1,1 +1,0 @@
-"""Requests and tokens a minute: kept where they are declared, found where they are not."""
