@@ -19,10 +19,10 @@ from claimscore.commands.options import (
 from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from claimscore.evaluation.compare.comparison import CompareConfig
+    from claimscore.evaluation.comparison import CompareConfig
 
 
-@command(config="claimscore.evaluation.compare.comparison:CompareConfig")
+@command(config="claimscore.evaluation.comparison:CompareConfig")
 @own_option(
     "--fail-if",
     "fail_if",
@@ -58,8 +58,8 @@ def compare(
     claimscore compare runs/v1 runs/v2 --by system --html compare.html
     claimscore compare runs/v1 runs/v2 --fail-if 'caspr > +2'
     """
-    from claimscore.evaluation.compare.comparison import Condition, compare, gates
-    from claimscore.evaluation.compare.comparison_tables import (
+    from claimscore.evaluation.comparison import Condition, compare, gates
+    from claimscore.evaluation.comparison_tables import (
         check_differences_path,
         sections_of,
         signature_of,

@@ -1,5 +1,6 @@
 """SummaC: the NLI probabilities of a document's blocks with a summary's sentences, and what reads
-them: SummaC-ZS, the best evidence of each sentence, averaged; and MNLI-doc, its baseline.
+them: SummaC-ZS, the best evidence of each sentence, averaged; and two baselines of whole texts,
+MNLI-doc and FactCC.
 
 Laban et al. 2022, and their code, `SummaCZS.image2score`. A pair matrix is ``[document block,
 summary sentence, (entailment, neutral, contradiction)]``.
@@ -31,7 +32,8 @@ from claimscore.metrics.base import (
     unscored,
 )
 from claimscore.metrics.claims import cells_by_record
-from claimscore.tables import texts_on_side
+from claimscore.metrics.reference_texts import read_number, value_metric
+from claimscore.tables import SOURCE_SIDE, texts_on_side
 from claimscore.text import RULES_VERSION
 
 REFERENCE = (
@@ -322,3 +324,38 @@ MNLI_DOC = Metric(
     description="entailment of the whole summary by the whole document",
     reference=f"{REFERENCE}, baseline MNLI-doc",
 )
+
+
+# FactCC
+
+FACTCC_REFERENCE = (
+    "Kryściński et al. 2020, Evaluating the Factual Consistency of Abstractive Text Summarization "
+    "(EMNLP), FactCC; as a baseline of whole texts in Laban et al. 2022 (SummaC), FactCC-CLS"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FactCCOptions:
+    """Options of `factcc`."""
+
+    multi: str = option(
+        "max", "The value of a record with several sources: the best, or the mean.", ("max", "mean")
+    )
+
+
+def _make_factcc(name: str, options: FactCCOptions) -> Metric:
+    return value_metric(
+        name,
+        options,
+        read_number("factcc", "supported", SOURCE_SIDE),
+        "probability of support",
+        (PassRequirement("factcc", (SOURCE_SIDE, "summary")),),
+        signature_keys=("verifier", "dtype", "claimscore"),
+        higher_is="more consistent",
+        range=(0.0, 1.0),
+        description="probability that the source supports the whole summary (--verifier)",
+        reference=FACTCC_REFERENCE,
+    )
+
+
+FACTCC = MetricFamily("factcc", FactCCOptions, _make_factcc)

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from claimscore import tables
-from claimscore.evaluation.compare.comparison import CompareConfig, Comparison, compare
+from claimscore.evaluation.comparison import CompareConfig, Comparison, compare
 from claimscore.runs import RunDirectory
 
 Values = Mapping[str, Sequence[float | None]]

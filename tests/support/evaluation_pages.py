@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from claimscore.evaluation.compare.comparison import CompareConfig, compare
-from claimscore.evaluation.compare.comparison_tables import sections_of, signature_of
+from claimscore.evaluation.comparison import CompareConfig, compare
+from claimscore.evaluation.comparison_tables import sections_of, signature_of
 from claimscore.evaluation.correlations import CorrelateConfig, correlate
 from claimscore.evaluation.label_items import LabelConfig, draw, write_sheet
 from claimscore.evaluation.labels import LabelsConfig, evaluate_labels

@@ -82,7 +82,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation_page": BASE | {"report", "evaluation", "metrics"},
     "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
-    "evaluation.compare": BASE | {"text", "evaluation", "stats", "runs"},
     "evaluation.support_benchmark": BASE  # it asks verifiers itself
     | {"text", "evaluation", "functions", "metrics", "stats", "records"},
     "training": BASE | {"text", "metrics", "records", "pipeline.encoders", "pipeline.passes"},
@@ -105,7 +104,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "runs",
         "records",
     }
-    | {"evaluation", "evaluation.compare", "evaluation.support_benchmark", "metrics"}
+    | {"evaluation", "evaluation.support_benchmark", "metrics"}
     | {"report.evaluation_page"},
     "cli": {"__init__", "errors", "commands", "config", "console"},
 }

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.metrics import load_metric
-from claimscore.metrics.bart_score import bart_score
 from claimscore.metrics.bert_score import bertscore, bs_inverse
-from claimscore.metrics.perplexity import perplexity
+from claimscore.metrics.likelihood import bart_score, perplexity
 from tests.support.frames import Row, cosine, number, tables, token_row
 
 NAN = float("nan")

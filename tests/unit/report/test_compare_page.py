@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from claimscore.evaluation.compare.comparison import CompareConfig
+from claimscore.evaluation.comparison import CompareConfig
 from tests.support.compared_runs import write_run
 from tests.support.evaluation_pages import hostile_runs, write_compare_page
 from tests.unit.report.test_report_page import Page

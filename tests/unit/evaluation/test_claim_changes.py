@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.evaluation.compare.claim_changes import changes
+from claimscore.evaluation.claim_changes import changes
 
 POOL, VERY = "The pool is warm.", "The pool is very warm."
 TEXTS = st.lists(

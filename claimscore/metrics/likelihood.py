@@ -1,9 +1,10 @@
-"""BARTScore: how probable one text is given another, under any sequence-to-sequence model."""
+"""How probable a text is: BARTScore, given another text, and perplexity, by itself."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from claimscore.metrics.base import (
     ChunkTables,
@@ -15,6 +16,7 @@ from claimscore.metrics.base import (
     TextNumbers,
     option,
     option_facts,
+    score_records,
     scored,
     text_numbers,
     unscored,
@@ -103,3 +105,62 @@ def _score_pair(pair: SummaryPair, rows: list[TextNumbers], options: BartScoreOp
 
 
 BART_SCORE = MetricFamily("bart-score", BartScoreOptions, _make)
+
+
+# Perplexity
+
+PERPLEXITY_REFERENCE = (
+    "Jelinek et al. 1977, Perplexity: a measure of the difficulty of speech recognition tasks; "
+    "windows over long texts as in the documentation of transformers (perplexity of models of "
+    "fixed length)"
+)
+
+_PERPLEXITY_REQUIRES = Requirements(
+    columns=("summary",), passes=(PassRequirement("perplexity", ("summary",)),)
+)
+
+
+def perplexity(log_likelihood: float, tokens: float) -> float:
+    """exp(−Σ log p / n): ``log_likelihood`` is the sum in nats over ``tokens`` tokens.
+
+    Infinite where a float cannot hold it. `ValueError` for no token.
+    """
+    if not tokens > 0:
+        raise ValueError("perplexity is a mean over tokens, and there is none")
+    try:
+        return math.exp(-log_likelihood / tokens)
+    except OverflowError:
+        return math.inf
+
+
+def _score_perplexity(tables: ChunkTables) -> list[Score]:
+    numbers = text_numbers(tables, ("perplexity",), "summary")
+
+    def score(row: dict[str, Any]) -> Score:
+        record, of_text = row["id"], numbers.get(row["id"], {}).get(None, {})
+        log_likelihood, tokens = of_text.get("log_likelihood"), of_text.get("tokens")
+        if log_likelihood is None or tokens is None:
+            return unscored(record, "no likelihood of the summary")
+        components: dict[str, object] = {"log_likelihood": log_likelihood, "tokens": int(tokens)}
+        if not tokens:
+            return unscored(record, "the summary is one token, with none before it", components)
+        value = perplexity(log_likelihood, tokens)
+        if not math.isfinite(value):
+            return unscored(record, "the perplexity is not a finite number")
+        return scored(record, value, components)
+
+    return score_records(tables, _PERPLEXITY_REQUIRES, score)
+
+
+PERPLEXITY = Metric(
+    name="perplexity",
+    requires=_PERPLEXITY_REQUIRES,
+    score=_score_perplexity,
+    signature_keys=("causal_lm", "dtype", "claimscore"),
+    higher_is="less probable words",
+    range=(1.0, math.inf),
+    description="exp of the mean negative log-likelihood of the summary's tokens (--causal-lm)",
+    reference=PERPLEXITY_REFERENCE,
+    facts=(("first_token", "not_scored"), ("window", "limit/2")),
+    worst="highest",
+)

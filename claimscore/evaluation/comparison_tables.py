@@ -12,11 +12,11 @@ import polars as pl
 
 from claimscore import __version__
 from claimscore.errors import ConfigError
-from claimscore.evaluation.compare.claim_changes import KINDS, LEAST_ALIKE, UNIT_TABLES
-from claimscore.evaluation.compare.comparison import Comparison, Gate, RunComparison
-from claimscore.evaluation.compare.run_differences import MetricDifference, Move
+from claimscore.evaluation.claim_changes import KINDS, LEAST_ALIKE, UNIT_TABLES
+from claimscore.evaluation.comparison import Comparison, Gate, RunComparison
 from claimscore.evaluation.inputs import ComparedRun
 from claimscore.evaluation.result import Mark, Section, signature, write_table
+from claimscore.evaluation.run_differences import MetricDifference, Move
 from claimscore.stats.bootstrap import MOST_RESAMPLED
 from claimscore.stats.paired import (
     ALPHA,

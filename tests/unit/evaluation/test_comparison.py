@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.compare.comparison import CompareConfig, RunComparison
-from claimscore.evaluation.compare.comparison_tables import difference_rows, to_json
+from claimscore.evaluation.comparison import CompareConfig, RunComparison
+from claimscore.evaluation.comparison_tables import difference_rows, to_json
 from claimscore.runs import RunDirectory
 from claimscore.tables import SCORES
 from tests.support.compared_runs import compared, score_rows, write_run

@@ -13,8 +13,10 @@ import polars as pl
 
 from claimscore.config import path_or_address
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.compare.claim_changes import UnitChange, change_counts, unit_changes
-from claimscore.evaluation.compare.run_differences import (
+from claimscore.evaluation.claim_changes import UnitChange, change_counts, unit_changes
+from claimscore.evaluation.inputs import ComparedRun, finite_number, groups, open_run
+from claimscore.evaluation.label_items import corrected_differences
+from claimscore.evaluation.run_differences import (
     DataDifference,
     MetricDifference,
     Move,
@@ -27,8 +29,6 @@ from claimscore.evaluation.compare.run_differences import (
     paired_scores,
     setting_differences,
 )
-from claimscore.evaluation.inputs import ComparedRun, finite_number, groups, open_run
-from claimscore.evaluation.label_items import corrected_differences
 from claimscore.option import argument, check_least, option
 from claimscore.runs import retry_if_compacted
 from claimscore.stats.bootstrap import MIN_VALUES
