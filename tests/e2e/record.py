@@ -3,8 +3,6 @@
 A recorded value changes only in a commit that says which decision changed it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -5,8 +5,6 @@ them less) through `claimscore.cli`, as a shell would, and keeps what came of it
 the loopback server, no user's cache, no key but a made-up one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

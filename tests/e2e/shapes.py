@@ -1,7 +1,5 @@
 """Shapes of results: what of them a caller's code relies on, without the values."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping

@@ -10,8 +10,6 @@ Scores from texts alone are compared exactly. Those with a model's numbers agree
 `docs/` promises between machines, and exactly on the kind of machine that they were recorded on.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

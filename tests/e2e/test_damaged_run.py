@@ -1,7 +1,5 @@
 """A run directory whose files were damaged: the same call makes them again and sends no request."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

@@ -1,7 +1,5 @@
 """Examples of README and docs run as they stand; generated parts and messages are up to date."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """The tutorial works as it is written: its blocks are run in order, in an empty folder."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """Guarantees that only a whole run can show; the tests named in guarantees.md exist."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

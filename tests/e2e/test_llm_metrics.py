@@ -1,7 +1,5 @@
 """Whole runs of the metrics whose scores come from the language model."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The main job from end to end: records in, scores out, resumed, on a server, and refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

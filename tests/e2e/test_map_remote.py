@@ -1,7 +1,5 @@
 """`claimscore map` from and to an object store."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

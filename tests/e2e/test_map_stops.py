@@ -1,7 +1,5 @@
 """A map that is stopped at any moment goes on and ends with the same bytes."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Runs on Ray: killed, stopped, refused; the same results as in one process."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """A changed prompt, model or input buys what is new and nothing else, by a server that counts."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The report in a real browser: nothing is loaded, nothing is an error, everything works."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

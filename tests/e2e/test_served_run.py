@@ -1,7 +1,5 @@
 """Runs whose models are behind a server: the same scores, stored, resumed, failing by the row."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The main job with its run directory in an object store, on two machines: as on a disk."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

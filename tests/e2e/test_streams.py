@@ -1,7 +1,5 @@
 """Closed, full and odd streams: the work is done, and the exit status says what happened."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """claimscore in a real terminal: colours, narrow windows, the first screen, completion."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

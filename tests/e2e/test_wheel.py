@@ -1,7 +1,5 @@
 """What people install: the built wheel, without the checkout."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile

@@ -1,7 +1,5 @@
 """A fake OpenAI-compatible server for tests and benchmarks; README.md beside this file."""
 
-from __future__ import annotations
-
 from tests.fake_server.answers import plain_answer
 from tests.fake_server.chat import AnswerFunction, Body
 from tests.fake_server.server import FakeServer, text_answer

@@ -1,7 +1,5 @@
 """What the fake server says to the tasks of a run: always the same, of the text's words."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -4,8 +4,6 @@
 request: only its words differ.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from urllib.parse import parse_qs, unquote

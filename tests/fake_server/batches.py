@@ -1,8 +1,6 @@
 """Batch jobs, kept in memory: `/v1/files` and `/v1/batches` as OpenAI answers them, and
 `/v1/messages/batches` as Anthropic does."""
 
-from __future__ import annotations
-
 import abc
 import datetime
 import json

@@ -5,8 +5,6 @@ rate, the budget, the latency, the answer. A request's draw depends on its numbe
 clients meet the same faults.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

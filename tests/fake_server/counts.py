@@ -1,7 +1,5 @@
 """What the fake server saw and what it was paid for."""
 
-from __future__ import annotations
-
 import time
 from array import array
 from collections import Counter

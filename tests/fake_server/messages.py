@@ -4,8 +4,6 @@
 marked and long enough is written into a cache once, and read from it afterwards.
 """
 
-from __future__ import annotations
-
 import datetime
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The changelog of the next release is assembled from the fragments in changelog.d."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

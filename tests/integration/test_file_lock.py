@@ -1,7 +1,5 @@
 """Locks on files: between descriptors as between processes, for they belong to the open file."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 from pathlib import Path

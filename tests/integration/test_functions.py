@@ -1,7 +1,5 @@
 """Stages as functions with the models that come with claimscore, beside a run of the same texts."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

@@ -1,7 +1,5 @@
 """`scripts/judge` makes pairs with labels that hold, and learns from them, in small."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

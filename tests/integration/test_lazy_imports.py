@@ -1,7 +1,5 @@
 """Heavy packages are imported only where they are needed; each case is a fresh process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

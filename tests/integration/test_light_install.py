@@ -1,7 +1,5 @@
 """A light install, without torch: what needs no model works, and the rest says what is missing."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

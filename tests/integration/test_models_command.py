@@ -1,7 +1,5 @@
 """`claimscore models`: what it says of a model, and how it refuses one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

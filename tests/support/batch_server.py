@@ -1,7 +1,5 @@
 """Doubles of batch servers without a network, and a machine that can be switched off."""
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Answers to keep, and caches that hold them."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

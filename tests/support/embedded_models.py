@@ -1,7 +1,5 @@
 """The marker of tests that need the embedded models' weights."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

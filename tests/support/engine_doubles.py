@@ -1,7 +1,5 @@
 """For tests of the engine: one with bounds, a provider, and a parser."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Small chunk tables for tests of metrics: rows of one record, with the columns that count."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A run in which every text that others could choose is hostile."""
 
-from __future__ import annotations
-
 import json
 
 import polars as pl

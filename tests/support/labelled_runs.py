@@ -1,7 +1,5 @@
 """Runs with verdicts on claims, and sheets of labels, for the tests of `label`."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stand-in for a language model that judges, asks and answers; behind the loopback server."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

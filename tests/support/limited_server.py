@@ -3,8 +3,6 @@
 A run is the same every time: its figures are properties of the algorithm, not of the machine.
 """
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 import itertools

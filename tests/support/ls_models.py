@@ -1,7 +1,5 @@
 """Tiny LS_Score checkpoints: the golden one, and a random one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

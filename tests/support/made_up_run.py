@@ -1,7 +1,5 @@
 """A made-up run for the report's tests: real sentences, random labels, some failures."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

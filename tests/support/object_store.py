@@ -1,7 +1,5 @@
 """A store on loopback (moto's S3), one a test process, and a fresh bucket for each test."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import threading

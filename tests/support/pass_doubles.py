@@ -1,7 +1,5 @@
 """A model of every role that is a function of its texts, and the passes over one chunk with it."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any

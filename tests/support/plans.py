@@ -1,7 +1,5 @@
 """Plans of runs without models: the prompts are read, nothing is opened."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from claimscore.config import RunConfig

@@ -1,7 +1,5 @@
 """Prompt files of a user: ours with other values."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

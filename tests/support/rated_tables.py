@@ -1,7 +1,5 @@
 """Small rated tables and run directories."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -9,8 +9,6 @@ requests a minute, `litellm-anthropic` the same proxy in Anthropic's protocol, `
 one that claimscore is given. Each is to take the key `sk-right` and to call its model `tiny`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

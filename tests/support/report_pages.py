@@ -1,7 +1,5 @@
 """A report as a browser's parser sees it, with what lies compressed in it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -1,7 +1,5 @@
 """Small frames of the tables of a run, for tests of run directories."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from claimscore.tables import CLAIMS, FAILURES, SCORES

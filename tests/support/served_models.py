@@ -1,7 +1,5 @@
 """Served models of the tests, what they answer, and waits that no test waits for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where tests find the published data that may not be shipped: `shared/` beside the repository."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The published images with the reference code's scores of them, random weights, and tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

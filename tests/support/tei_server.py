@@ -6,8 +6,6 @@ too large (413), one with "BROKEN" breaks the inference (424), always. `faults` 
 in the order of the requests for results.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -4,8 +4,6 @@ Seconds on one CPU thread, no download. The numbers mean nothing, but every path
 a real model takes is taken: config, tokenizer files, safetensors weights.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

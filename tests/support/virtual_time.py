@@ -8,8 +8,6 @@ For code without sockets: a loop with nothing to wait for but those has come to 
 threads is to be done at once: `monkeypatch.setattr(anyio.to_thread, "run_sync", at_once)`.
 """
 
-from __future__ import annotations
-
 import asyncio  # noqa: TID251 - its loop is what anyio runs here
 import selectors
 from collections.abc import Callable

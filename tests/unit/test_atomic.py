@@ -1,7 +1,5 @@
 """Files are whole or not there, and a refusal of the system is one clear line."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Blocks: how a text is cut, by the authors' code, by their paper, and without their filter."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """Checks of claims: each by answers that provoke it, and what they do not depend on."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

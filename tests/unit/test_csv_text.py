@@ -1,7 +1,5 @@
 """CSV for people: no cell is a formula, numbers stay numbers, and nothing is lost."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The documentation hangs together: navigation, commands, names, generated pages."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The public names, and that they are the things themselves."""
 
-from __future__ import annotations
-
 import pytest
 
 import claimscore

@@ -1,7 +1,5 @@
 """Stages as functions: rows and their order, failures, what is kept, wrong input."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The mutations of scripts/mutations.py fit the code; the script says whether tests notice them."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

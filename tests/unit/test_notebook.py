@@ -1,7 +1,5 @@
 """`evaluate` and `score_pair`: tables in, tables out, and the runs that are kept for them."""
 
-from __future__ import annotations
-
 import enum
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What no file of the repository may hold."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

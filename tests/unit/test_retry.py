@@ -1,7 +1,5 @@
 """How long a request waits before it is sent again."""
 
-from __future__ import annotations
-
 import pytest
 from tenacity import RetryCallState
 

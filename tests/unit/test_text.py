@@ -1,7 +1,5 @@
 """Sentences and DS tokens."""
 
-from __future__ import annotations
-
 import json
 import time
 

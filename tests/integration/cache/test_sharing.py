@@ -1,7 +1,5 @@
 """Several processes on one cache, kills at any moment, and folders that refuse."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

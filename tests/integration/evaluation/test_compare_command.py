@@ -1,7 +1,5 @@
 """`claimscore compare`: what is printed, and the exit codes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """BERTScore as a function of texts."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

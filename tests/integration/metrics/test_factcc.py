@@ -1,7 +1,5 @@
 """FactCC: source and summary as one pair, through the verifier."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

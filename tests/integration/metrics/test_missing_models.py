@@ -1,7 +1,5 @@
 """Whatever keeps a run from beginning is said at once, and nothing is left behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

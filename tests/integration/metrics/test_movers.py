@@ -1,7 +1,5 @@
 """Mover's similarities and MoverScore: against a linear program and by hand."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 

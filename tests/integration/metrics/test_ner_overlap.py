@@ -1,7 +1,5 @@
 """Entities in common, with spaCy's entity ruler in the place of a trained model."""
 
-from __future__ import annotations
-
 import json
 
 import polars as pl

@@ -1,7 +1,5 @@
 """SummaC with the published weights: the reference code's goldens, and files of weights."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Callable

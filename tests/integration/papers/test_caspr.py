@@ -1,7 +1,5 @@
 """`papers.caspr`: the five comparisons, the texts that are made, and the table."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

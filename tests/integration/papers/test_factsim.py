@@ -1,7 +1,5 @@
 """`papers.factsim`: the paper's examples, and correlations with ratings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

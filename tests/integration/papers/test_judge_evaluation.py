@@ -1,7 +1,5 @@
 """`scripts.judge.evaluate`: accuracy and calibration of an NLI model on labelled pairs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

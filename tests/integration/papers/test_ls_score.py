@@ -1,7 +1,5 @@
 """The script of LS_Score's paper on a few records, with a tiny random backbone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

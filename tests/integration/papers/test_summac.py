@@ -1,7 +1,5 @@
 """`papers.summac`: the benchmark's protocol, golden thresholds, and the grid."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

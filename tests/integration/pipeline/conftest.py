@@ -1,7 +1,5 @@
 """Tiny models that the tests of a worker share."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What checks of the claims found, in everything that a run writes and shows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`--dtype auto`: decided once, kept in the run directory, the same for all that goes on."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run directory is data: one that others have prepared sends, runs, reads and removes nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

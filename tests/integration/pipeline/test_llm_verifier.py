@@ -1,7 +1,5 @@
 """`--verifier llm`: a language model as verifier, on the fake server and with recorded answers."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`--llm TASK=MODEL@URL`: claims of one model, verdicts of another at a server with its own key."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Runs share what models said: nothing twice, the same bytes, counted, and off when asked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

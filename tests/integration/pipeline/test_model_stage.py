@@ -1,7 +1,5 @@
 """Several workers on one queue: the same bytes as one, in any order, however it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Metrics that ask with prompts of their own, on the fake server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

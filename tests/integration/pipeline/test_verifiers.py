@@ -1,7 +1,5 @@
 """`--verifier`: which model judges claims, what is recorded of it, and what a folder refuses."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

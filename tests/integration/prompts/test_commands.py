@@ -1,7 +1,5 @@
 """`map` with prompts of a folder, on the fake server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from claimscore.cli import main

@@ -1,7 +1,5 @@
 """Records from an object store or a web server are those of the same local files."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import http.server

@@ -1,7 +1,5 @@
 """A run directory at an address: what is brought, what is sent, and who may write."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import threading

@@ -1,7 +1,5 @@
 """Damaged summaries: what is changed, and what stays."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

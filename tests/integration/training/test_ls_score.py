@@ -1,7 +1,5 @@
 """Training of LS_Score on a toy table with a tiny random backbone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

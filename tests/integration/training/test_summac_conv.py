@@ -1,7 +1,5 @@
 """Training of SummaC-Conv on tables that can be told apart; the classifier is a function."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Claims by the parser: what is cut, what is carried, and what stays whole."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The builtin provider: claims and facts by the parser, behind the interface of a model."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

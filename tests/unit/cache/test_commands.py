@@ -1,7 +1,5 @@
 """`claimscore cache ...`: what is printed, and the exit codes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

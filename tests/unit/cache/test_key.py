@@ -1,7 +1,5 @@
 """The cache key: its definition is fixed, and every field of a request is in it."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib

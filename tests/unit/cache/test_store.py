@@ -1,7 +1,5 @@
 """The store of paid answers: one contract for both caches, and the dangers of the disk."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle  # noqa: TID251 - only to plant what must never be loaded

@@ -1,7 +1,5 @@
 """`export` and `import`: the paid answers as one file, whole and checked."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -1,7 +1,5 @@
 """`claimscore metrics`: what can be named, and what it needs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

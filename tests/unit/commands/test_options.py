@@ -1,7 +1,5 @@
 """Options as users type them: every command's help, lists, durations, flags, files of settings."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

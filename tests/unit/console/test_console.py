@@ -1,7 +1,5 @@
 """What people see: numbers as they say them, tables that add up."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections import Counter

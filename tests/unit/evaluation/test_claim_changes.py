@@ -1,7 +1,5 @@
 """Claims that are the same, were reworded, are gone or new."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """`claimscore evaluate ...`: what is printed and written, and the exit codes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

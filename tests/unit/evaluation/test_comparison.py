@@ -1,7 +1,5 @@
 """Comparisons of run directories and files of scores, and what cannot be compared."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

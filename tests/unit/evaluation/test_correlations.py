@@ -1,7 +1,5 @@
 """`evaluate correlate`: values, intervals, tests between metrics, ranks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`compare --fail-if`: what fails a build, what does not, and what cannot be judged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

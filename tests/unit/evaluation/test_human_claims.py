@@ -1,7 +1,5 @@
 """`claimscore evaluate claims`: what matches, what is counted, and what is said of bad input."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables: files and run directories give the same columns; what cannot be used is named."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

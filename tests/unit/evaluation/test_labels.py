@@ -1,7 +1,5 @@
 """`claimscore label` and `claimscore evaluate labels`: what is drawn, and what labels say."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`compare --noise` and its verdicts: identical inputs, answered twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

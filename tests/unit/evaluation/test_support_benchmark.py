@@ -1,7 +1,5 @@
 """`evaluate support`: hand-computed measures of a few labelled rows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The registry, signatures and what failures mean for every metric."""
 
-from __future__ import annotations
-
 from claimscore.metrics.base import (
     PassRequirement,
     Requirements,

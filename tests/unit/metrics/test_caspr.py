@@ -1,7 +1,5 @@
 """CASPR: the published cases, the paper's rules, and the metric over tables."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Metrics from files: what is offered, what is refused, what the signature says."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What holds for every metric, over one record that has rows in all tables."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """DS: the published figures, the formulas on toy texts, and the metrics over records."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from statistics import fmean

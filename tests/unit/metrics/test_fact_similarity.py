@@ -1,7 +1,5 @@
 """FactSim: the golden numbers, the paper's tables, and the metric over records."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

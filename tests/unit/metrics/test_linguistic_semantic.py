@@ -1,7 +1,5 @@
 """LS_Score's formulas and the metric over the tables."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """The judge's grades as scores: expected values, means, and why there is none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """METEOR by hand, against nltk, and without WordNet."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

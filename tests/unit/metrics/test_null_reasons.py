@@ -3,8 +3,6 @@
 What all metrics have in common (blank texts, failed stages) is in `test_contract.py`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

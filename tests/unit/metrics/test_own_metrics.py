@@ -1,7 +1,5 @@
 """`--metric-file` from end to end: run, score, status, report."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Answers in common: the token F1 of SQuAD, and the scores that are made of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

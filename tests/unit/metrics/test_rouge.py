@@ -1,7 +1,5 @@
 """ROUGE as two packages count it, and Newsroom's published rows."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

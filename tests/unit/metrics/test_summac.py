@@ -1,7 +1,5 @@
 """SummaC-ZS, SummaC-Conv and MNLI-doc: goldens, what holds for every image, and the tables."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Metrics of support: hand-computed matrices of claims and texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

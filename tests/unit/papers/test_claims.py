@@ -1,7 +1,5 @@
 """`papers.claims`: from texts with human claims to the measures of a data set."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

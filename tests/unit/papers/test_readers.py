@@ -1,7 +1,5 @@
 """Readers of published data sets: what a row becomes, and that claimscore reads the records."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`papers.support`: scores of labelled rows beside the published ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """One task over one chunk: provenance, several texts a request, several samples a text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that is taken up again reads its input only where it must."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From tables to scores and counts: chunks in groups, few values, failures, cut texts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which steps of which chunks are missing, the order in which chunks are asked about, and pace."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

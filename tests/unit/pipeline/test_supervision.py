@@ -1,7 +1,5 @@
 """Signals before, while and after the event loop starts are heard."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`claimscore prompts`: what it lists, shows, compares and finds wrong."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

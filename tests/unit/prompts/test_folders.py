@@ -1,7 +1,5 @@
 """The user's folder of prompts, and what is wrong in a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Answers of one word: which probability each label has, and what is no such answer."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

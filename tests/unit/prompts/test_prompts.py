@@ -1,7 +1,5 @@
 """Prompt files: what is sent, which version it is, and how a wrong file is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import string

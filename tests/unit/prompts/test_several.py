@@ -1,7 +1,5 @@
 """An answer about several numbered texts: each is right or wrong by itself."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

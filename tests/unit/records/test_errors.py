@@ -1,7 +1,5 @@
 """A record or file that cannot be used is refused in one line: file, line, column, what to do."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

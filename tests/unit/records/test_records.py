@@ -1,7 +1,5 @@
 """Records come out as they went in: every format, every chunk size, types and digest."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Texts that are not English, with HTML or without words: counted, said, and HTML left out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

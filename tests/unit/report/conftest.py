@@ -1,7 +1,5 @@
 """A made-up run, for each test that asks."""
 
-from __future__ import annotations
-
 from tests.support.made_up_run import made_up
 
 __all__ = ["made_up"]

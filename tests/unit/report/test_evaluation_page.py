@@ -1,7 +1,5 @@
 """The pages of evaluations: what is markup, what is text, what is linked, what is said."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """What the report holds: matrices, sentences, histograms, blocks."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the report holds of facts and of blocks, and what there is no room for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

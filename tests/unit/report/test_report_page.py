@@ -1,7 +1,5 @@
 """The page as a browser's parser sees it: what is markup, what is text, what is missing."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """What stands behind a row: the prompt as it was sent, and the answer."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The manifest: what a kill leaves of its file, and any changes against a model."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import tempfile

@@ -1,7 +1,5 @@
 """A run directory: its parts, its lock, a full disk."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

@@ -1,7 +1,5 @@
 """run.toml holds what determines the results; other settings for the same folder are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Bootstrap intervals of means."""
 
-from __future__ import annotations
-
 import json
 import math
 

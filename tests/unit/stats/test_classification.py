@@ -1,7 +1,5 @@
 """Measures of classifiers: golden numbers of the SummaC benchmark, and values by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Correlations: the published values, the rules for constants, and what may not change them."""
 
-from __future__ import annotations
-
 import json
 import math
 from functools import cache

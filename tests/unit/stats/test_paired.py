@@ -1,7 +1,5 @@
 """Paired statistics: known values, coverage over simulations, symmetry."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

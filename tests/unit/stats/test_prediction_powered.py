@@ -1,7 +1,5 @@
 """Prediction-powered means: coverage over simulations, width, and the draw of what is labelled."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,8 +1,6 @@
 """What all models that run in batches have in common, whatever they compute: a fake forward pass
 behind the real batches."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Sentence embeddings: against the stock model one text at a time, and sentence-transformers."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

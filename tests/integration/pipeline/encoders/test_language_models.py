@@ -1,7 +1,5 @@
 """Likelihoods in batches against the stock model, one text at a time."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

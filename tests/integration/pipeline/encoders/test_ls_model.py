@@ -1,7 +1,5 @@
 """LS_Score's model: golden numbers, batching, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

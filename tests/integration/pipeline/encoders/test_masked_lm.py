@@ -1,7 +1,5 @@
 """BLANC's counts beside those of the authors' program."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

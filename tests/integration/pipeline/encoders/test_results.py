@@ -1,7 +1,5 @@
 """Stored results of models, added by several processes, of which some are killed."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Models behind a server: the numbers of a function, in order, and only of a model of the role."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

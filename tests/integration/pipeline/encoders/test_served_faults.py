@@ -1,7 +1,5 @@
 """A server that fails: asked again, waited for, or said; never a made-up number."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Verifiers of two labels: their inputs, their labels, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,7 +1,5 @@
 """What a run would cost, beside what it then does cost."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,8 +1,6 @@
 """An engine from settings, on the fake server: what it refuses, remembers, and does with several
 servers."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any

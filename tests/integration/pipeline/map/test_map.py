@@ -1,7 +1,5 @@
 """`claimscore map` from end to end: a table and a prompt in, typed columns out."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import decimal

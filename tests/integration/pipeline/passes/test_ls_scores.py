@@ -1,7 +1,5 @@
 """LS_Score in whole runs, with tiny checkpoints."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The mover passes over a chunk, with an encoder that is a function."""
 
-from __future__ import annotations
-
 import math
 
 import polars as pl

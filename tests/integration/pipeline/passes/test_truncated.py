@@ -1,7 +1,5 @@
 """The column `truncated`: which inputs the models read in part only."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What is refused before Ray is started, and which work goes to a cluster."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What `--dtype auto` finds safe."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

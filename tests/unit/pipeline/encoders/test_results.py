@@ -1,7 +1,5 @@
 """Results of models across runs: found again bit for bit, or computed; never a wrong number."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import sqlite3

@@ -1,7 +1,5 @@
 """Engines in virtual time: hours of waiting take no time, and figures are those of every run."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sized
 from typing import Any

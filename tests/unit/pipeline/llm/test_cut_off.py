@@ -1,7 +1,5 @@
 """Answers that are cut off at `max_tokens` are asked for again with more of them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Awaitable, Callable
 

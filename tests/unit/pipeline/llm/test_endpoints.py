@@ -3,8 +3,6 @@
 In virtual time, so that shares are counts and not measurements.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections import Counter

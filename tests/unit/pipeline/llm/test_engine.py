@@ -1,7 +1,5 @@
 """The engine: what is sent, what is kept, what a caller gets."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The engine when things go wrong, and how it ends early. No task is left waiting."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a server's answers must not undo: declared limits, waits that it asks for, one row's end."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import anyio

@@ -1,7 +1,5 @@
 """Several base URLs in settings: what they are called, what is refused, what people read."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How many tokens a request will take."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Any table as frames: types that hold every value, chunks of any size, one digest a content."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tempfile

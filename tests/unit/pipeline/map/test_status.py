@@ -1,7 +1,5 @@
 """`claimscore status` of a map: by its file, or by the unfinished work beside it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

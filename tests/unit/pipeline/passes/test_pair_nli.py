@@ -1,7 +1,5 @@
 """NLI over claims and blocks: which pairs, in which order, in the memory of a part of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import polars as pl

@@ -1,7 +1,5 @@
 """The similarity passes over a chunk, with an encoder that is a function."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """What a node must have, and how many workers the nodes have room for."""
 
-from __future__ import annotations
-
 import pytest
 
 from claimscore import __version__

@@ -1,7 +1,5 @@
 """The tasks as pure functions: texts -> units, answers -> rows."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

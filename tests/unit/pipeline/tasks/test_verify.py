@@ -1,7 +1,5 @@
 """The task verify: windows of long texts, quotations, verdicts and their probabilities."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Real processes, real connections, real kills."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import time

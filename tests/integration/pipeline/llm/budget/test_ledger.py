@@ -1,7 +1,5 @@
 """A killed process loses no reservation of the ledger."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

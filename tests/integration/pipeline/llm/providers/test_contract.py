@@ -3,8 +3,6 @@
 The fake server speaks the documented protocol of each vendor.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

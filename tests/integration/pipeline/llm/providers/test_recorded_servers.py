@@ -1,7 +1,5 @@
 """What becomes of the answers of real servers, as `support/real_servers.py` recorded them."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import json

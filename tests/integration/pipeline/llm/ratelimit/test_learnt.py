@@ -1,7 +1,5 @@
 """What an engine reaches where no limit is declared, or there is none."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

@@ -1,7 +1,5 @@
 """Servers of batches, and a machine whose runs they serve, in virtual time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Batches whose calls fail, that are refused, or that leave requests without an answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

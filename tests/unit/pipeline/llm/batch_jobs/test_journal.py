@@ -1,7 +1,5 @@
 """The journal of batch jobs: what is there after a kill, and what other processes see."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

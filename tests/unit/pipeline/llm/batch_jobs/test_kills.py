@@ -1,7 +1,5 @@
 """Kills at every step: nothing is lost, and nothing is paid for twice."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The batch provider: what is sent and when, and to whom the key goes."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 

@@ -1,7 +1,5 @@
 """Runs that stop and go on, and two at once: nothing is lost, nothing is paid twice."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

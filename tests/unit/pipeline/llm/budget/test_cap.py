@@ -1,7 +1,5 @@
 """Budget: what is counted, and that no cap is ever passed."""
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 from collections import deque

@@ -1,7 +1,5 @@
 """The ledger: whatever happens to the process, what it says is never too little."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """What a token costs: whose price is taken, and that no model gets another's by accident."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

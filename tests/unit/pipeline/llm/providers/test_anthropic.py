@@ -1,7 +1,5 @@
 """Anthropic's bodies: what is asked, and what an answer is."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

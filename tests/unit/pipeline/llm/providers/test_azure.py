@@ -1,7 +1,5 @@
 """What is Azure's alone: deployments, versions of the API, tokens, and how it words refusals."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

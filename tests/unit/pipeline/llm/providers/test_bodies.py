@@ -1,7 +1,5 @@
 """Bodies: how a server is asked and what it teaches; completions with their usage; models."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from typing import Any

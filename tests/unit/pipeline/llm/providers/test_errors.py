@@ -1,7 +1,5 @@
 """Refusals as real servers word them, and the errors that they are."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Headers about limits and waiting, in all the spellings that servers have for them."""
 
-from __future__ import annotations
-
 import pytest
 
 from claimscore.http_headers import rate_limits, retry_after_s

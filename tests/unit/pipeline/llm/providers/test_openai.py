@@ -1,7 +1,5 @@
 """The OpenAI provider: what goes over the wire, and what its answers and errors become."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """A limit declared by an option, by headers, or by both: as it is read, kept and used up."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.limited_server import LimitedServer, ask

@@ -1,7 +1,5 @@
 """Pauses, headers, options, recovery, and what people are told."""
 
-from __future__ import annotations
-
 import pytest
 
 from claimscore.pipeline.llm.rate_limits import Permit, RateLimiter
