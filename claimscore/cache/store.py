@@ -1,7 +1,7 @@
 """Where paid answers lie: a folder with one diskcache database, which several processes may share.
 
-diskcache is used by its documentation; what is ours is the form of an answer, the mark in the file
-and the words for what can go wrong.
+diskcache is used by its documentation; ours are the form of an answer, the mark in the file, and
+the words for what can go wrong.
 """
 
 from __future__ import annotations
@@ -31,11 +31,8 @@ from claimscore.types import Completion
 #: The name that diskcache gives the file.
 DATABASE = "cache.db"
 
-#: The meaning of a row.
-FORMAT = 2
-
 #: SQLite's `user_version` of our files: "cs", and the format. It is set before any table is made.
-MARK = 0x6373_0000 + FORMAT
+MARK = 0x6373_0002
 
 _SETTINGS = {
     "eviction_policy": "none",
@@ -47,11 +44,8 @@ _SETTINGS = {
 
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-#: SQLite's numbers of errors in the surroundings of the file; the others are damage.
-_SURROUNDINGS = {
-    *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN),
-    *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM),
-}
+#: SQLite's numbers of damage; Python's own errors of the content have none.
+_DAMAGE = {0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 #: What to do with a damaged database. Unlike `.recover`, every build of sqlite3 has `.dump`; it
 #: reads a table from both ends, says ROLLBACK where it met damage, and leaves the mark out.
@@ -103,14 +97,8 @@ class MemoryCache:
         pass
 
 
-# -- rows
-
-
 class NewRow(NamedTuple):
-    """An encoded answer, and when it was bought, in seconds since 1970 (0 where unknown).
-
-    `value` is empty where the row has not the form that claimscore writes.
-    """
+    """An encoded answer (b"" where the row is none), bought at seconds since 1970 (0: unknown)."""
 
     key: str
     value: bytes
@@ -123,8 +111,7 @@ _HEAD_SIZE = len(_BEGIN) + 16 + len(_MIDDLE)
 
 
 def encode_answer(key: str, answer: Completion) -> bytes:
-    """`{"v":1,"sum":"<16 hex>","entry":{"completion":{...}}}`; the sum is over the key and the
-    entry's bytes, so that a single changed bit is noticed."""
+    """`{"v":1,"sum":"<16 hex>","entry":{"completion":{...}}}`; the sum is over key and entry."""
     return framed(key, canonical_json({"completion": answer.to_json()}))
 
 
@@ -138,7 +125,8 @@ def decode_answer(key: str, value: bytes) -> Completion | None:
             entry = orjson.loads(body)  # half of the time of `json.loads`
         except orjson.JSONDecodeError:  # it refuses lone surrogates
             entry = json.loads(body)
-        return Completion.from_json(entry["completion"])
+        answer = Completion.from_json(entry["completion"])
+        return answer if isinstance(answer.text, str) else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -205,11 +193,8 @@ class DiskCache:
 
     @classmethod
     def is_in(cls, folder: Path) -> bool:
-        """Whether there is one in a folder; opening it would make one."""
-        try:
-            return (folder / DATABASE).exists()
-        except OSError as exc:
-            raise _explained(exc, folder / DATABASE, ConfigError) from exc
+        """Whether there is one in a folder that can be read; opening it would make one."""
+        return os.path.exists(folder / DATABASE)  # noqa: PTH110 - False for a closed folder
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
         """Inline look-ups, some 10 us each; a thread hop would cost more than most calls."""
@@ -339,9 +324,9 @@ def _explained(error: BaseException, path: Path, kind: type[ClaimscoreError]) ->
         return StoppedEarly(f"{folder}: another process holds the cache locked; see what it does")
     if code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) in _FULL:
         return StoppedEarly(f"{folder}: answers cannot be kept ({why}); make room there")
-    if isinstance(error, OSError) or code in _SURROUNDINGS:
-        return kind(
-            f"{folder}: the cache cannot be used ({why}); make folder and files readable and "
-            "writable for you, or copy the folder and name the copy with --cache-dir"
-        )
-    return kind(f"{path} is damaged ({why}); {_RESCUE}")
+    if code in _DAMAGE and not isinstance(error, OSError):
+        return kind(f"{path} is damaged ({why}); {_RESCUE}")
+    return kind(
+        f"{folder}: the cache cannot be used ({why}); make folder and files readable and writable "
+        "for you, or copy the folder and name the copy with --cache-dir"
+    )

@@ -77,7 +77,6 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
         "entries": numbers.entries,
         "damaged": numbers.damaged,
         "bytes": numbers.n_bytes,
-        "file_bytes": numbers.file_bytes,
         "oldest": _iso(numbers.oldest),
         "newest": _iso(numbers.newest),
         "models": dict(numbers.models.most_common()),
@@ -85,8 +84,7 @@ def cache_stats(cache_dir: Path | None, as_json: bool) -> None:
     }
     lines = [
         str(folder),
-        f"{numbers.entries:,} answers, {numbers.n_bytes / 1e6:,.1f} MB in files of "
-        f"{numbers.file_bytes / 1e6:,.1f} MB",
+        f"{numbers.entries:,} answers in {numbers.n_bytes / 1e6:,.1f} MB",
     ]
     if numbers.oldest is not None:
         lines.append(f"bought from {facts['oldest']} to {facts['newest']}")
@@ -156,7 +154,7 @@ def cache_prune(cache_dir: Path | None, age_s: float, dry_run: bool, as_json: bo
 @json_option
 def cache_export(file: Path, cache_dir: Path | None, as_json: bool) -> int:
     """Write all answers to a file, for another machine."""
-    from claimscore.cache.transfer import export_answers
+    from claimscore.cache.maintenance import export_answers
 
     with _opened_cache(cache_dir) as store:
         entries, damaged = export_answers(store, file)
@@ -179,7 +177,7 @@ def cache_import(file: Path, cache_dir: Path | None, as_json: bool) -> None:
     A damaged line ends the import. Import only files from people you trust: whether an answer
     belongs to its question cannot be checked.
     """
-    from claimscore.cache.transfer import import_answers
+    from claimscore.cache.maintenance import import_answers
 
     with _opened_cache(cache_dir, new=True) as store:
         added, there = import_answers(store, file)

@@ -215,7 +215,7 @@ class RemoteCopy:
 
     def import_answers(self, cache: DiskCache) -> None:
         """Take the answers that other machines have sent into a cache of this one."""
-        from claimscore.cache.transfer import import_answers
+        from claimscore.cache.maintenance import import_answers
 
         for path in sorted((self.folder / _ANSWERS_FOLDER).glob("*.gz")):
             if path.stat().st_size and not path.name.startswith(self._record["token"]):
@@ -273,7 +273,7 @@ class RemoteCopy:
                         raise ConfigError(f"{exc.filename}: missing; it cannot be sent") from exc
 
     def _write_answers(self) -> None:
-        from claimscore.cache.transfer import export_rows
+        from claimscore.cache.maintenance import export_rows
 
         with self._mutex:
             rows, self._rows = self._rows, []

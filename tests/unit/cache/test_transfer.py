@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.cache.maintenance import details
+from claimscore.cache.maintenance import details, export_answers, export_rows, import_answers
 from claimscore.cache.store import DiskCache, NewRow, encode_answer
-from claimscore.cache.transfer import export_answers, export_rows, import_answers
 from claimscore.errors import ConfigError
 from tests.support.cache_samples import answer, answers, filled, key, opened, sql
 
@@ -31,7 +30,7 @@ def test_a_colleague_gets_every_answer(tmp_path: Path, name: str):
     filled(tmp_path / "mine", 1200)
     sql(tmp_path / "mine", "UPDATE Cache SET tag = 1700000000.25")
     with opened(tmp_path / "mine") as cache:
-        assert export_answers(cache, tmp_path / name).entries == 1200
+        assert export_answers(cache, tmp_path / name) == (1200, 0)
     with opened(tmp_path / "theirs") as cache:
         assert import_answers(cache, tmp_path / name) == (1200, 0)
         assert cache.get_many(list(answers(1200))) == answers(1200)
@@ -114,7 +113,7 @@ def test_a_line_that_is_missing_is_noticed(tmp_path: Path, exported: Path):
     lines = exported.read_bytes().splitlines(keepends=True)
     exported.write_bytes(b"".join(lines[:5] + lines[6:]))
     with opened(tmp_path / "theirs") as cache:
-        with pytest.raises(ConfigError, match=f"lines before it are missing; .*{N - 1} new"):
+        with pytest.raises(ConfigError, match=f"damaged or missing; .*{N - 1} new"):
             import_answers(cache, exported)
         assert details(cache).entries == N - 1
 
@@ -122,7 +121,7 @@ def test_a_line_that_is_missing_is_noticed(tmp_path: Path, exported: Path):
 @pytest.mark.parametrize(
     ("first_line", "words"),
     [
-        ('{"claimscore": "cache export", "version": 2}', "of this version"),
+        ('{"claimscore": "cache export", "version": 2}', "not a file"),
         ('{"claimscore": "cache export", "version": 0}', "not a file"),
         ('{"claimscore": "cache export"}', "not a file"),
         ('{"claimscore": "something", "version": 1}', "not a file"),
@@ -166,15 +165,15 @@ def sealed_line(name: str, value: bytes, stored: str = "1.0") -> bytes:
 def test_a_crafted_line_is_refused(tmp_path: Path, exported: Path, line: bytes):
     lines = exported.read_bytes().splitlines(keepends=True)
     exported.write_bytes(lines[0] + line + b'{"entries": 1}\n')
-    with opened(tmp_path / "theirs") as cache, pytest.raises(ConfigError, match="line 2: it"):
+    with opened(tmp_path / "theirs") as cache, pytest.raises(ConfigError, match="line 2: "):
         import_answers(cache, exported)
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(
     tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("claimscore.cache.transfer._LONGEST_LINE", 1000)
+    monkeypatch.setattr("claimscore.cache.maintenance._LONGEST_LINE", 1000)
     first = exported.read_bytes().splitlines(keepends=True)[0]
     exported.write_bytes(first + b"x" * 100_000)
-    with opened(tmp_path / "theirs") as cache, pytest.raises(ConfigError, match="line 2: it is"):
+    with opened(tmp_path / "theirs") as cache, pytest.raises(ConfigError, match="line 2: "):
         import_answers(cache, exported)
