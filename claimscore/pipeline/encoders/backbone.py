@@ -19,8 +19,13 @@ from claimscore.pipeline.encoders.batching import BatchRunner, pad
 from claimscore.pipeline.encoders.distinct import Distinct, distinct
 from claimscore.pipeline.encoders.packed_families import family_of, packed_backbone
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.token_rows import TokenBatch, TokenRows
-from claimscore.pipeline.encoders.tokenizing import EncodedTexts, TextTokenizer, refuse_bare
+from claimscore.pipeline.encoders.tokenizing import (
+    EncodedTexts,
+    TextTokenizer,
+    TokenBatch,
+    TokenRows,
+    refuse_bare,
+)
 
 
 class Backbone(Protocol):

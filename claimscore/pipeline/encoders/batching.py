@@ -27,7 +27,7 @@ from claimscore.pipeline.encoders.devices import (
 )
 from claimscore.pipeline.encoders.distinct import Distinct
 from claimscore.pipeline.encoders.protocols import OnBatch, RejectedItemsError
-from claimscore.pipeline.encoders.token_rows import TokenBatch, TokenRows
+from claimscore.pipeline.encoders.tokenizing import TokenBatch, TokenRows
 
 if TYPE_CHECKING:
     import torch

@@ -28,7 +28,7 @@ from claimscore.pipeline.encoders.backbone import LoadedEncoder, TextModel, refu
 from claimscore.pipeline.encoders.distinct import distinct_texts
 from claimscore.pipeline.encoders.loading import EMBEDDED, ModelFolder, ModelLoader
 from claimscore.pipeline.encoders.protocols import OnBatch
-from claimscore.pipeline.encoders.token_rows import TokenBatch
+from claimscore.pipeline.encoders.tokenizing import TokenBatch
 
 logger = logging.getLogger("claimscore")
 

@@ -22,11 +22,13 @@ from claimscore.pipeline.encoders.backbone import BatchedModel, PaddedModel, ref
 from claimscore.pipeline.encoders.distinct import Pair, distinct
 from claimscore.pipeline.encoders.loading import LoadedModel, ModelLoader
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
 from claimscore.pipeline.encoders.tokenizing import (
     EncodedTexts,
     TextTokenizer,
+    TokenBatch,
+    WholeRows,
     alone,
+    ragged,
     refuse_bare,
 )
 

@@ -43,7 +43,7 @@ from claimscore.pipeline.encoders.loading import (
     quiet,
 )
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
+from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
 
 FORMAT = "claimscore-ls-score-2"
 SETTINGS, HEAD = "ls_score.json", "head.safetensors"

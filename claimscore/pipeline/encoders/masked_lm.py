@@ -25,7 +25,7 @@ from claimscore.pipeline.encoders.backbone import PaddedModel
 from claimscore.pipeline.encoders.distinct import distinct
 from claimscore.pipeline.encoders.language_models import Likelihood, load_language_model
 from claimscore.pipeline.encoders.protocols import OnBatch
-from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
+from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
 from claimscore.text import split_sentences
 
 #: Every so many tokens of a sentence are masked at once.

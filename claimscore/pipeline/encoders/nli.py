@@ -55,8 +55,12 @@ from claimscore.pipeline.encoders.protocols import (
     OnBatch,
     label_columns,
 )
-from claimscore.pipeline.encoders.token_rows import TokenBatch
-from claimscore.pipeline.encoders.tokenizing import PairTokenizer, joined_template, text_ids
+from claimscore.pipeline.encoders.tokenizing import (
+    PairTokenizer,
+    TokenBatch,
+    joined_template,
+    text_ids,
+)
 
 MINICHECK = "minicheck"
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from claimscore.pipeline.encoders.token_rows import TokenBatch
+from claimscore.pipeline.encoders.tokenizing import TokenBatch
 
 #: Tokens for which oneDNN lays out the weights; other numbers work as well.
 _TOKENS = 512

@@ -25,7 +25,7 @@ from claimscore.pipeline.encoders.packed import (
     attend,
     tanh_gelu,
 )
-from claimscore.pipeline.encoders.token_rows import TokenBatch
+from claimscore.pipeline.encoders.tokenizing import TokenBatch
 
 
 class Family(NamedTuple):

@@ -31,8 +31,14 @@ from claimscore.pipeline.encoders.protocols import (
     RejectedItemsError,
     TokenLayers,
 )
-from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
-from claimscore.pipeline.encoders.tokenizing import EncodedTexts, alone, refuse_bare
+from claimscore.pipeline.encoders.tokenizing import (
+    EncodedTexts,
+    TokenBatch,
+    WholeRows,
+    alone,
+    ragged,
+    refuse_bare,
+)
 
 logger = logging.getLogger("claimscore")
 

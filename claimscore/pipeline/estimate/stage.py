@@ -43,7 +43,7 @@ from claimscore.pipeline.llm_stage import (
     task_units,
 )
 from claimscore.pipeline.model_stage import recall_pace
-from claimscore.pipeline.passes.pass_counts import count_items
+from claimscore.pipeline.passes.model_pass import count_items
 from claimscore.pipeline.plan import (
     ChunkTodo,
     Plan,

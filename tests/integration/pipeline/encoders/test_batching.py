@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.distinct import distinct
 from claimscore.pipeline.encoders.protocols import RejectedItemsError
-from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
+from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
 
 LENGTHS = st.lists(st.integers(1, 200), min_size=1, max_size=60)
 

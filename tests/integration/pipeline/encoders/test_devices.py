@@ -24,7 +24,7 @@ from claimscore.pipeline.encoders.devices import (
     shared_device,
 )
 from claimscore.pipeline.encoders.distinct import distinct
-from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
+from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
 
 
 def have_gpus(patch: pytest.MonkeyPatch, n: int) -> None:

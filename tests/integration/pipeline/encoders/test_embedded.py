@@ -15,8 +15,7 @@ from transformers import BertTokenizer
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import embedded, nli
-from claimscore.pipeline.encoders.embedded import ADAPTER_PATH
-from claimscore.pipeline.encoders.packed_bert import WordPieces
+from claimscore.pipeline.encoders.embedded import ADAPTER_PATH, WordPieces
 from scripts.judge import model as judge
 from tests.support.embedded_models import needs_backbone
 from tests.support.tiny_models import LONG, TEXTS

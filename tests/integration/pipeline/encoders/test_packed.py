@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, T5Config, T5ForCo
 from claimscore.pipeline.encoders import packed as products
 from claimscore.pipeline.encoders.backbone import encoder_backbone
 from claimscore.pipeline.encoders.packed_families import family_of, packed_backbone, packed_t5
-from claimscore.pipeline.encoders.token_rows import TokenBatch, WholeRows, ragged
+from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
 from tests.support.tiny_models import Folders
 
 every_packed_family = pytest.mark.parametrize(

@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from claimscore.pipeline.encoders.distinct import distinct_pairs
-from claimscore.pipeline.encoders.token_rows import (
-    WholeRows,
-    ragged,
-)
 from claimscore.pipeline.encoders.tokenizing import (
     EncodedRows,
     PairTokenizer,
     TextTokenizer,
+    WholeRows,
     find_template,
+    ragged,
     text_ids,
     tokenize_pair,
 )

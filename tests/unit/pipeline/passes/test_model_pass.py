@@ -9,7 +9,7 @@ import pytest
 
 from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.passes import PASSES
-from claimscore.pipeline.passes.pass_counts import count_items
+from claimscore.pipeline.passes.model_pass import count_items
 from claimscore.tables import TABLES
 from tests.support.pass_doubles import FakeModel, claims, facts, run_pass
 

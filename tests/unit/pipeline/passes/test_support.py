@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.pipeline.passes import pair_nli
-from claimscore.pipeline.passes.pass_counts import count_items
+from claimscore.pipeline.passes.model_pass import count_items
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from tests.support.pass_doubles import claims, run_pass
 
