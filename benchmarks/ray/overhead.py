@@ -77,6 +77,7 @@ def one_run(engine: str, records: Path, folder: Path, url: str, nli: Path) -> di
     command = [
         *(sys.executable, "-m", "claimscore", "run", str(records), "--out", str(out)),
         *("--metrics", "caspr,ds", "--nli", str(nli), "--no-model-store", "--device", "cpu"),
+        *("--dtype", "float32"),  # a cluster's machines may differ, so auto is that there
         *("--llm", "openai:loopback", "--base-url", url, "--cache-namespace", "loopback"),
         *("--json", "--engine", engine),
     ]

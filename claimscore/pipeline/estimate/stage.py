@@ -28,9 +28,9 @@ from claimscore.pipeline.estimate.figures import (
     Estimate,
     ModelEstimate,
     PassEstimate,
+    hours_of_limits,
     total_of,
 )
-from claimscore.pipeline.estimate.limits import hours_of_limits
 from claimscore.pipeline.llm.budget.pricing import Prices
 from claimscore.pipeline.llm.providers.base import Provider, is_local
 from claimscore.pipeline.llm.question import Answer, Parse
@@ -295,40 +295,42 @@ class _DryStage:
 
     def estimate(self) -> Estimate:
         """The counts, for all of the records."""
-        n_total = self._n_total
         counted = {
             name: self._n_stood_in if TASKS[name].after else self._n_counted
             for name in self._engines
         }
-        guesses = [
-            (name, before)
-            for name in self._engines
-            for before in TASKS[name].after
-            if self._n_guessed[before]
-        ]
         estimate = _put_together(
             self._config.llm,
             list(self._engines.values()),
-            n_total,
-            shares={name: n / n_total for name, n in counted.items()},
-            guessed={name for name, _ in guesses},
-            notes=[
-                *(
-                    f"{name}: counted on {n:,} of {n_total:,} records"
-                    for name, n in counted.items()
-                    if n < n_total
-                ),
-                *(self._about_guess(*pair) for pair in sorted(guesses)),
-                *self._pass_notes(),
-            ],
+            self._n_total,
+            shares={name: n / self._n_total for name, n in counted.items()},
+            guessed={name for name in self._engines if self._guessed_for(TASKS[name].after)},
+            notes=list(self._notes(counted)),
         )
         return dataclasses.replace(estimate, passes=tuple(map(self._pass_estimate, self._passes)))
 
-    def _about_guess(self, name: str, before: str) -> str:
-        """Rows in the place of those of the task `before`, which `name` asks about."""
-        task, n = TASKS[before], self._n_guessed[before]
-        rows = "claims" if before == "decompose" else before
-        return f"{name}: asks about {rows} not made yet; those of {n:,} texts {task.guessed}"
+    def _guessed_for(self, after: Iterable[str]) -> list[str]:
+        """The tasks among those `after` which come others, some of whose rows are guessed."""
+        return [name for name in after if self._n_guessed[name]]
+
+    def _notes(self, counted: Mapping[str, int]) -> Iterator[str]:
+        """What the counts rest on, where not on the rows of all records."""
+        n_total = self._n_total
+        if self._passes:
+            counted = {**counted, "model passes": self._n_stood_in}
+        for name, n in counted.items():
+            if n < n_total:
+                yield f"{name}: counted on {n:,} of {n_total:,} records"
+        for name in sorted(self._engines):
+            for before in sorted(self._guessed_for(TASKS[name].after)):
+                rows = "claims" if before == "decompose" else before
+                texts = f"those of {self._n_guessed[before]:,} texts {TASKS[before].guessed}"
+                yield f"{name}: asks about {rows} not made yet; {texts}"
+        if any(self._guessed_for(planned.model_pass.after) for planned in self._passes):
+            yield (
+                "model passes: claims and facts that are not made yet are guessed from the texts; "
+                "a language model's may be fewer or more"
+            )
 
     def _pass_estimate(self, planned: PlannedPass) -> PassEstimate:
         """A pass's counts on some of the records, for all of them."""
@@ -339,24 +341,10 @@ class _DryStage:
             role,
             getattr(encoders, role),
             round(self._items[step] * n_total / (self._n_stood_in or 1)),
-            self._n_stood_in < n_total or self._is_guessed(planned),
+            self._n_stood_in < n_total or bool(self._guessed_for(planned.model_pass.after)),
             planned.model_pass.unit,
             recall_pace(step, role, encoders),
         )
-
-    def _is_guessed(self, planned: PlannedPass) -> bool:
-        return any(self._n_guessed[name] for name in planned.model_pass.after)
-
-    def _pass_notes(self) -> Iterator[str]:
-        """What the counts of model passes rest on, where not on the rows of all records."""
-        n, n_total = self._n_stood_in, self._n_total
-        if self._passes and n < n_total:
-            yield f"model passes: counted on {n:,} of {n_total:,} records"
-        if any(map(self._is_guessed, self._passes)):
-            yield (
-                "model passes: claims and facts that are not made yet are guessed from the texts; "
-                "a language model's may be fewer or more"
-            )
 
 
 def _stand_in(task: Task, unit: Unit) -> Answer[dict[str, Any]] | Failure:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,29 +75,26 @@ class WorkerSettings:
     cache_dir: Path | None
 
 
-class Snapshot(NamedTuple):
-    """The work since the last snapshot: of each chunk at work its new pairs and the
-    share that is done; each pass that ended, with records, items and seconds; items that were
-    found in the store and items that were computed; notices for people."""
-
-    chunks: dict[int, tuple[int, float]]
-    passes: list[tuple[str, int, int, float]]
-    found: int
-    computed: int
-    notices: list[str]
+#: What a worker has to say: the name of a method of `RayModels`, and its arguments.
+News = tuple[str, tuple[Any, ...]]
 
 
 class ChunkResult(NamedTuple):
-    """The tables of a chunk by the step that made them. Not `is_whole` where the run was stopped
-    before the last step."""
+    """The tables of a chunk by the step that made them, and the news since the last ones.
+
+    Not `is_whole` where the run was stopped before the last step.
+    """
 
     rows: dict[str, Mapping[str, pl.DataFrame]]
     is_whole: bool
-    snapshot: Snapshot
+    news: list[News]
 
 
 class ModelActor:
-    """The process of a worker. Ray calls its methods in several threads."""
+    """The process of a worker. Ray calls its methods in several threads.
+
+    For `do_passes` it is where work is counted: it keeps what it hears until it is asked.
+    """
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -104,8 +102,8 @@ class ModelActor:
         self._store = StoreStats()
         self._stopping = threading.Event()
         self._mutex = threading.Lock()
-        self._new = Snapshot({}, [], 0, 0, [])
-        self._reported = StoreStats()
+        self._news: list[News] = []
+        self._counted = (0, 0)
 
     def load(self) -> JSON:
         """Check the node and load the models; `model_settings` of them."""
@@ -115,7 +113,7 @@ class ModelActor:
         self._models = load_on_one_device(settings, node)
         facts = model_settings(self._models)
         if settings.model_store:
-            store = open_store(settings.cache_dir, on_notice=self._new.notices.append)
+            store = open_store(settings.cache_dir, on_notice=partial(self._add, "notice"))
             self._models = {role: store.around(model) for role, model in self._models.items()}
             self._store = store.stats
         return facts
@@ -131,39 +129,32 @@ class ModelActor:
             do_passes(item, tables, rows.__setitem__, self._models, self, is_over)
         except ChunkUndoneError:
             is_whole = False
-        return ChunkResult(rows, is_whole, self._snapshot())
+        return ChunkResult(rows, is_whole, self._take_news())
 
-    def heartbeat(self, stop: bool) -> Snapshot:
+    def heartbeat(self, stop: bool) -> list[News]:
         """The news. `stop`: end the chunks at work after their next batch."""
         if stop:
             self._stopping.set()
-        return self._snapshot()
+        return self._take_news()
 
     def add_pairs(self, chunk: int, pairs: int, share: float) -> None:
-        """A batch, for the next snapshot; called by `do_passes`."""
-        with self._mutex:
-            before, _ = self._new.chunks.get(chunk, (0, 0.0))
-            self._new.chunks[chunk] = before + pairs, share
+        """A batch."""
+        self._add("add_pairs", chunk, pairs, share)
 
     def add_pass(self, step: str, records: int, items: int, seconds: float) -> None:
-        """A pass that ended, for the next snapshot; called by `do_passes`."""
-        with self._mutex:
-            self._new.passes.append((step, records, items, seconds))
+        """A pass that ended."""
+        self._add("add_pass", step, records, items, seconds)
 
-    def _snapshot(self) -> Snapshot:
+    def _add(self, name: str, *arguments: object) -> None:
         with self._mutex:
-            store, before = dataclasses.replace(self._store), self._reported
-            new = self._new._replace(
-                chunks=dict(self._new.chunks),
-                passes=self._new.passes[:],
-                found=store.found - before.found,
-                computed=store.computed - before.computed,
-                notices=self._new.notices[:],
-            )
-            self._reported = store
-            for sent in (self._new.chunks, self._new.passes, self._new.notices):
-                sent.clear()
-        return new
+            self._news.append((name, arguments))
+
+    def _take_news(self) -> list[News]:
+        with self._mutex:
+            counts = self._store.found, self._store.computed
+            new = tuple(now - before for now, before in zip(counts, self._counted, strict=True))
+            news, self._news, self._counted = [*self._news, ("add_stored", new)], [], counts
+        return news
 
 
 def load_on_one_device(settings: WorkerSettings, node: str) -> Models:
@@ -226,15 +217,10 @@ class RayModelWorker:
         return facts
 
     async def ready(self, is_over: IsOver) -> None:
-        loading = None
         while not (self._is_ready or is_over()):
-            if loading is not self.loading:
-                loading, future = self.loading, self.loading.future()
-            if not future.done():
+            if not ray.wait([self.loading], timeout=0)[0]:
                 await anyio.sleep(HEARTBEAT_S)
-                continue
-            facts = self.loaded()
-            if facts is not None:
+            elif (facts := self.loaded()) is not None:
                 self._pool.refuse_other(facts)
                 self._is_ready = True
 
@@ -253,7 +239,7 @@ class RayModelWorker:
             raise WorkerLostError(first_line(exc)) from exc
         finally:
             pool.at_work.discard(item.chunk)
-        pool.take(result.snapshot)
+        pool.take(result.news)
         for step, rows in result.rows.items():
             await anyio.to_thread.run_sync(pool.directory.write_parts, item.chunk, step, rows)
         if not result.is_whole:
@@ -335,17 +321,28 @@ class RayModels:
             for worker in self.workers:
                 group.start_soon(worker.heartbeats, is_over)
 
-    def take(self, snapshot: Snapshot) -> None:
+    def take(self, news: Iterable[News]) -> None:
         """Add what a worker has done to the progress of the run."""
-        progress, hear = self._reporter.progress, self._reporter.event_listener(self.directory)
-        for chunk, (pairs, share) in snapshot.chunks.items():
-            progress.add_pairs(chunk, pairs, share if chunk in self.at_work else 0.0)
-        for done in snapshot.passes:
-            progress.add_pass(*done)
-        if progress.store is not None:
-            progress.store.add(snapshot.found, snapshot.computed)
-        for notice in snapshot.notices:
-            hear("store", notice=notice)
+        for name, arguments in news:
+            getattr(self, name)(*arguments)
+
+    def add_pairs(self, chunk: int, pairs: int, share: float) -> None:
+        """A batch; of a chunk that its worker gave back, or lost, no share is left."""
+        share = share if chunk in self.at_work else 0.0
+        self._reporter.progress.add_pairs(chunk, pairs, share)
+
+    def add_pass(self, *of_pass: Any) -> None:
+        """A pass that ended."""
+        self._reporter.progress.add_pass(*of_pass)
+
+    def add_stored(self, found: int, computed: int) -> None:
+        """Items that were in the store of a worker's node, and others."""
+        if self._reporter.progress.store is not None:
+            self._reporter.progress.store.add(found, computed)
+
+    def notice(self, text: str) -> None:
+        """What a store says to people."""
+        self._reporter.event_listener(self.directory)("store", notice=text)
 
     def close(self) -> None:
         """End all workers."""
