@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pytest
 
 from claimscore.stats.agreement import kendall
 from papers.factsim import DIMENSIONS, correlations, main
@@ -95,23 +94,3 @@ def test_correlations_are_of_whole_cases() -> None:
         for level in ("system", "summary")
     ]
     assert correlations(records, lacking, "m")[0] == " / ".join(f"{value:.2f}" for value in of)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "Expecting property name"),
-        ("[]", "none of table1, table2"),
-        ('{"table1": [{"sentence": "It is."}]}', "the input has no 'tuples'"),
-    ],
-)
-def test_a_file_of_another_form_is_refused_in_one_line(
-    tmp_path: Path, content: str, message: str, capsys: Any
-) -> None:
-    path = tmp_path / "examples.json"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(SystemExit):
-        main([str(path), "--out", str(tmp_path / "out")])
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1

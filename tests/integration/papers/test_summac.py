@@ -1,18 +1,15 @@
 """`papers.summac`: the benchmark's protocol, golden thresholds, and the grid."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
 from claimscore.metrics import load_metric
 from claimscore.stats.agreement import balanced_accuracy, best_threshold, roc_auc
-from papers.summac import COLUMNS, GRID, PUBLISHED, evaluate, main, measures, records
+from papers.summac import GRID, evaluate, main, records
 from tests.support.rated_tables import labelled_rows, write_jsonl
-from tests.support.shared_data import shared
 
 SCORED = pl.DataFrame(labelled_rows())
 
@@ -36,17 +33,6 @@ def test_the_threshold_comes_from_val_or_as_in_the_notebook(notebook: bool, pick
         assert of["overall"][place][0] == pytest.approx(mean)
 
 
-def test_golden_thresholds():
-    """Accuracy and AUC of the reference function, threshold and values on the same rows."""
-    golden = shared("data/summac_benchmark/threshold_golden.json").read_text(encoding="utf-8")
-    for case in json.loads(golden)["cases"]:
-        columns = {"good": case["scores"], "label": case["labels"]}
-        rows = pl.DataFrame(columns).with_columns(split=pl.lit("test"), dataset=pl.lit("d"))
-        accuracy, auc = measures(rows, "good", notebook=True)
-        assert accuracy[0] == pytest.approx(case["balanced_accuracy"], abs=1e-8)
-        assert auc[0] == pytest.approx(case["roc_auc"], abs=1e-8)
-
-
 def test_a_set_with_one_split_is_halved_by_documents():
     rows = pl.DataFrame(
         [
@@ -60,13 +46,6 @@ def test_a_set_with_one_split_is_halved_by_documents():
     assert records(rows, 3).group_by("split").len()["len"].to_list() == [3, 3]
     both = rows.with_columns(split=pl.Series(["val", "test"] * 20))
     assert records(both, None)["split"].sort().to_list() == ["test"] * 20 + ["val"] * 20
-
-
-def test_published_rows_are_plain_means():
-    for systems in PUBLISHED.values():
-        for figures in systems.values():
-            assert len(figures) == len(COLUMNS)
-            assert np.mean(figures[:-1]) == pytest.approx(figures[-1], abs=0.06)
 
 
 def test_the_grid_is_of_metrics_that_there_are():

@@ -1,10 +1,9 @@
-"""Metrics over rows that an encoder or a language model made: formulas, values and reasons."""
-
-from __future__ import annotations
+"""Metrics over what an encoder or a language model made: formulas, values and reasons."""
 
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from claimscore.metrics import load_metric
 from claimscore.metrics.bert_score import bertscore, bs_inverse
 from claimscore.metrics.likelihood import bart_score, perplexity
+from claimscore.metrics.supert import supert
 from tests.support.frames import Row, cosine, number, tables, token_row
 
 NAN = float("nan")
@@ -173,3 +173,24 @@ def test_a_uniform_model_has_the_vocabulary_as_perplexity(tokens: int, vocabular
 def test_what_has_no_score_is_refused(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_alignment_by_hand() -> None:
+    """Lengths do not count: cosines of (1, 0), (1, 1) with (2, 0), (0, 3), (-1, 0)."""
+    found = supert(np.array([[1, 0], [1, 1]]), np.array([[2.0, 0], [0, 3], [-1, 0]]))
+    half = 2**-0.5
+    assert found is not None
+    assert found.recall == pytest.approx((1 + half - half) / 3)
+    assert found.precision == pytest.approx((1 + half) / 2)
+    both = found.recall + found.precision
+    assert found.f1 == pytest.approx(2 * found.recall * found.precision / both)
+
+
+def test_a_text_without_words_has_no_alignment() -> None:
+    assert supert(np.zeros((0, 2)), np.ones((1, 2))) is None
+    assert supert(np.ones((1, 2)), np.zeros((0, 2))) is None
+
+
+def test_the_same_text_is_one() -> None:
+    vectors = np.random.default_rng(0).normal(size=(5, 8))
+    assert supert(vectors, 3 * vectors) == pytest.approx((1, 1, 1))

@@ -53,14 +53,6 @@ def test_range_and_equal_texts(candidate, reference):
     assert meteor(candidate, candidate, synonyms=False) == pytest.approx(1 - 0.5 / n**3)
 
 
-def test_the_best_reference_counts_or_the_mean():
-    record = {"summary": "clean rooms", "references": ["", "dark", "clean rooms"]}
-    assert score(**record).value == pytest.approx(1 - 0.5 / 8)
-    assert score(**record).components == {"values": {1: 0.0, 2: pytest.approx(1 - 0.5 / 8)}}
-    mean = score("meteor:multi=mean:synonyms=none", **record)
-    assert mean.value == pytest.approx((1 - 0.5 / 8) / 2)
-
-
 def test_without_wordnet_it_says_what_to_install(without_wordnet, tmp_path):
     with pytest.raises(ConfigError, match=r"nltk\.downloader wordnet.*synonyms=none"):
         check_wordnet()

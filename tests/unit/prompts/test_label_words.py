@@ -1,14 +1,17 @@
 """Answers of one word: which probability each label has, and what is no such answer."""
 
+import json
 import math
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, ParseError
 from claimscore.pipeline.llm.question import Invalid, ParseWord, validate
-from claimscore.prompts import load_prompt, load_prompt_file
-from claimscore.prompts.output import label_probabilities
+from claimscore.prompts import load_prompt, load_prompt_file, numbered
+from claimscore.prompts.output import AnswerForm, label_probabilities
 from claimscore.types import Completion, TokenLogprob
 
 WORDS = {"supported": "Yes", "unmentioned": "No"}
@@ -101,3 +104,64 @@ def test_wrong_label_words_are_refused(tmp_path: Path, table: str, message: str)
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         load_prompt_file(path)
+
+
+CLAIMS = {"claims": ["string"]}
+
+
+def said(*items: object) -> str:
+    return json.dumps({"answers": list(items)})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text": 2},
+        {"text": 2, "claims": "b"},
+        {"text": 2, "claims": [1]},
+        {"text": "2", "claims": ["b"]},
+        {"text": 2.5, "claims": ["b"]},
+        {"claims": ["b"]},
+        {"text": 2, "claims": ["b"], "more": 1},
+        None,
+        "b",
+        ["b"],
+    ],
+)
+def test_a_wrong_item_is_left_out_and_costs_no_other(wrong: object) -> None:
+    text = said({"text": 1, "claims": ["a"]}, wrong, {"text": 3, "claims": ["c"]})
+    answers = AnswerForm(CLAIMS).parse_several(text)
+    right = {number: answer for number, answer in answers.items() if answer is not None}
+    assert right == {1: {"claims": ["a"]}, 3: {"claims": ["c"]}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("{", "Invalid JSON"),
+        pytest.param("[" * 100_000, "Invalid JSON", id="deep"),
+        ('{"claims": ["a"]}', "must be"),
+        ('{"answers": {}}', "must be"),
+        ('{"answers": [], "x": 1}', "must be"),
+        (said(), "no text is answered"),
+        (said({"text": 1}), "claims: Field required"),
+        (
+            said({"text": 1, "claims": ["a"]}, {"text": 1, "claims": ["b"]}),
+            "text 1 is answered twice",
+        ),
+    ],
+)
+def test_an_answer_of_which_nothing_can_be_used_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
+        AnswerForm(CLAIMS).parse_several(text)
+
+
+@given(st.lists(st.text(max_size=30), min_size=1, max_size=6))
+def test_the_rules_find_every_text_of_a_list_again(texts: list[str]) -> None:
+    from claimscore.baseline.provider import numbered_texts
+
+    content = load_prompt("decompose", "v2").render({"texts": numbered(texts)})[-1].content
+    assert content == numbered(texts)
+    assert numbered_texts(content) == [" ".join(text.split()) for text in texts]
+    assert numbered_texts("Texts:\n" + content + "\nNow answer.") == numbered_texts(content)

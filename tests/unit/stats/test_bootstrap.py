@@ -42,12 +42,6 @@ def test_paper_interval_is_reproduced():
     assert interval.half_width == pytest.approx(0.911, abs=0.02)
 
 
-def test_seed_decides():
-    values = [1.0, 5.0, 2.0, 8.0]
-    assert mean_interval(values, seed=3) == mean_interval(values, seed=3)
-    assert mean_interval(values, seed=3) != mean_interval(values, seed=4)
-
-
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20))
 @settings(max_examples=30, deadline=None)
 def test_interval_holds_the_mean(values):

@@ -55,10 +55,6 @@ def test_balanced_accuracy_by_hand(threshold: float, expected: float):
     assert balanced_accuracy(scores, labels, threshold) == pytest.approx(expected)
 
 
-def test_of_equally_good_thresholds_the_last_wins():
-    assert best_threshold([0.0, 1.0], [0, 1]) == pytest.approx(0.998)
-
-
 @pytest.mark.parametrize(
     ("scores", "labels", "message"),
     [

@@ -1,11 +1,12 @@
-"""`papers.support`: scores of labelled rows beside the published ones."""
+"""`papers.support` and `papers.claims`: scores and claims beside those of people."""
 
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from papers.support import drawn, main
+from papers import claims, support
+from papers.support import drawn
 from tests.support.rated_tables import write_jsonl
 
 
@@ -20,7 +21,7 @@ def test_scores_stand_beside_published_ones(
         edited = {"summary": wrong, "label": 0, "kind": "name", "twin": f"{case}-true"}
         rows.append({"id": f"{case}-0", **texts, **edited})
     path = write_jsonl(tmp_path / "bump.jsonl", rows)
-    main([str(path), "--out", str(tmp_path / "out"), "--metrics", "rouge-1:against=source"])
+    support.main([str(path), "--out", str(tmp_path / "out"), "--metrics", "rouge-1:against=source"])
     text = (tmp_path / "out" / "bump" / "table.md").read_text(encoding="utf-8")
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     (ours,) = [line for line in lines if line[:1] == ["rouge-1:against=source"]]
@@ -37,3 +38,17 @@ def test_drawn_rows_have_their_twins() -> None:
     assert set(some["twin"].drop_nulls()) <= set(some["id"])
     assert drawn(records, 8).equals(some)
     assert drawn(records, None) is records
+
+
+def test_the_claims_of_builtin_stand_beside_human_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    human = {"summary": "Bo sat and Al ran.", "claims": ["Bo sat.", "Al ran."]}
+    rows = [{"id": "1", **human}, {"id": "2", "summary": "Cy won.", "claims": ["Cy won."]}]
+    records = write_jsonl(tmp_path / "rose.jsonl", rows)
+    claims.main([str(records), "--out", str(tmp_path / "out")])
+    systems = pl.read_parquet(tmp_path / "out" / "rose" / "systems.parquet")
+    f1 = dict(systems.select("system", "f1").iter_rows())
+    assert f1["run"] == 1.0
+    assert f1["whole sentence"] == pytest.approx(2 * 2 / (2 + 3))
+    assert "3 human claims of 2 sentences" in capsys.readouterr().out
