@@ -136,9 +136,9 @@ def _store_refusal(text: str) -> str:
     """Polars' message about a table in an object store, without what may be a secret."""
     where = re.search(r"\(path: ([^?)]*)", text)
     status = re.search(r"status code: (\d{3})", text)
-    said = f"the store answers {status[1]}" if status else "the store was not reached"
+    why = f"the store answers {status[1]}" if status else "the store was not reached"
     return (
-        f"stopped: {where[1] if where else 'a table'}: {said}; check the network, the credentials "
+        f"stopped: {where[1] if where else 'a table'}: {why}; check the network, the credentials "
         "and the rights, then run the same command again"
     )
 

@@ -425,15 +425,13 @@ class RunConfig:
     chunk_records: int = 0
     seed: int = metric_option(0, hidden=True, help="Seed of the bootstrap intervals.")
     retry_failed: bool = essential_option(False, help="Try records again that failed before.")
-    take_over: bool = machine_option(
-        False, help="Go on with a run in an object store whose machine is dead."
-    )
+    take_over: bool = machine_option(False, help="Go on with a run whose machine is dead.")
     metric_files: tuple[Path, ...] = metric_option(
         (),
         name="metric-file",
         repeated=True,
         kind="file",
-        help="Python file with metrics of your own. May be repeated.",
+        help="Python file with metrics of your own; repeatable.",
     )
     engine: Runner = machine_option("local", help="Run models in this process, or on Ray.")
     address: str | None = machine_option(

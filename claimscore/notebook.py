@@ -109,8 +109,8 @@ class Evaluation:
     def _repr_html_(self) -> str:
         """A table of the metrics, and the records at both ends of the first one."""
         rows = [
-            (name, _value(found), f"{found['n']:,}", f"{found['null']:,}", found["description"])
-            for name, found in ((name, self.summary["metrics"][name]) for name in self.metrics)
+            (name, _value(row), f"{row['n']:,}", f"{row['null']:,}", row["description"])
+            for name, row in ((name, self.summary["metrics"][name]) for name in self.metrics)
         ]
         parts = [_html_table(("metric", "mean", "n", "null", ""), rows), *self._ends_html()]
         ends = (*self._warnings(), *self._where())
@@ -121,7 +121,7 @@ class Evaluation:
         failed = self.summary["records"]["failed"]
         checks = self.summary["claim_checks"] or {"warnings": []}
         lines = [f"{failed:,} of the records failed: see table('failures')"] if failed else []
-        lines += [f"texts {found['text']}" for found in self.summary.get("text_checks", ())]
+        lines += [f"texts {check['text']}" for check in self.summary.get("text_checks", ())]
         return [
             f"warning: {line}" for line in (*lines, *self.summary["notices"], *checks["warnings"])
         ]
@@ -232,9 +232,9 @@ def score_pair(
     read = {column for metric in loaded for column in metric.requires.columns}
     record = {column: text for column, text in places.items() if column in read}
     with tempfile.TemporaryDirectory(prefix="claimscore-") as folder:
-        found = evaluate([record], metrics, out=Path(folder), progress=progress, **options)
-        _ = found.scores, found.claims, found.records  # they outlive the folder
-    return found
+        evaluation = evaluate([record], metrics, out=Path(folder), progress=progress, **options)
+        _ = evaluation.scores, evaluation.claims, evaluation.records  # they outlive the folder
+    return evaluation
 
 
 def run_config(data: Any, out: Path | str, options: dict[str, Any]) -> RunConfig:
@@ -312,13 +312,13 @@ def _remove_older(folder: Path) -> None:
             directory.remove()
 
 
-def _value(found: Mapping[str, Any]) -> str:
+def _value(row: Mapping[str, Any]) -> str:
     """A mean and its interval."""
-    if found["mean"] is None:
-        return "no value: " + "; ".join(found["reasons"])
-    if found["low"] is None:
-        return f"{found['mean']:.2f}"
-    return f"{found['mean']:.2f} ({interval_text(found['low'], found['high'])})"
+    if row["mean"] is None:
+        return "no value: " + "; ".join(row["reasons"])
+    if row["low"] is None:
+        return f"{row['mean']:.2f}"
+    return f"{row['mean']:.2f} ({interval_text(row['low'], row['high'])})"
 
 
 def _cell(value: Any) -> str:

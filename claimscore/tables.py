@@ -51,14 +51,14 @@ _LIST_COLUMNS = {SOURCE_SIDE: ("source", "sources"), REFERENCES_SIDE: ("referenc
 
 def texts_on_side(row: Mapping[str, Any], side: str) -> list[str]:
     """The texts of one record on a side, in order; a null column has none, a null item is blank."""
-    found: list[str] = []
+    texts: list[str] = []
     for column in _LIST_COLUMNS.get(side) or (SIDE_COLUMNS[side],):
         value = row.get(column)
         if isinstance(value, str):
-            found.append(value)
+            texts.append(value)
         elif value is not None:
-            found += [text or "" for text in value]
-    return found
+            texts += [text or "" for text in value]
+    return texts
 
 
 @dataclasses.dataclass(frozen=True)

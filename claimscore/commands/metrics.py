@@ -36,20 +36,14 @@ def metrics_list(metric_files: tuple[Path, ...], as_json: bool) -> int:
     from claimscore.metrics import catalogue
 
     known = catalogue(metric_files)
-    found = [_facts(known, name) for name in known.names()]
+    listed = [_facts(known, name) for name in known.names()]
     if as_json:
-        print(json.dumps({"metrics": found}))
+        print(json.dumps({"metrics": listed}))
         return EXIT_OK
     header = ("metric", "columns", "models", "needs", "description")
     rows = [
-        (
-            one["name"],
-            ", ".join(one["columns"]),
-            _models(one),
-            _short(one["needs"]),
-            one["description"],
-        )
-        for one in found
+        (m["name"], ", ".join(m["columns"]), _models(m), _short(m["needs"]), m["description"])
+        for m in listed
     ]
     print_rows(header, rows)
     return EXIT_OK

@@ -29,6 +29,7 @@ from claimscore.commands.options import (
 from claimscore.config import OF_THE_RUN, RunConfig
 
 if TYPE_CHECKING:
+    from claimscore.pipeline.estimate import Estimate
     from claimscore.pipeline.map.settings import MapConfig
 
 #: Seconds between two looks of `status --watch`.
@@ -132,8 +133,8 @@ def status(path: Path | str, watch: bool, record: str | None, as_json: bool) -> 
     from claimscore.runs import damage_as_error
 
     if record is not None:
-        found = record_status(path, record)
-        print(json.dumps(found)) if as_json else print_record(found)
+        facts = record_status(path, record)
+        print(json.dumps(facts)) if as_json else print_record(facts)
         return
 
     def look() -> dict[str, Any]:
@@ -163,12 +164,17 @@ def estimate(ctx: click.Context, config: RunConfig, as_json: bool) -> None:
 
     Work that is in the cache, or in the run directory, counts as done. Nothing is sent.
     """
-    from claimscore.console.estimate import print_estimate
     from claimscore.pipeline.estimate import estimate_run
 
     out = config.out if is_given(ctx, "out") else None
-    found = estimate_run(config, out=out, stdin=sys.stdin.buffer).to_json()
-    print(json.dumps({"input": config.input, **found})) if as_json else print_estimate(found)
+    _print_figures(config, estimate_run(config, out=out, stdin=sys.stdin.buffer), as_json)
+
+
+def _print_figures(config: RunConfig | MapConfig, estimate: Estimate, as_json: bool) -> None:
+    from claimscore.console.estimate import print_estimate
+
+    figures = estimate.to_json()
+    print(json.dumps({"input": config.input, **figures})) if as_json else print_estimate(figures)
 
 
 @click.command(cls=Command)
@@ -203,11 +209,9 @@ def map_table(config: MapConfig, quiet: bool, as_json: bool, estimate: bool) -> 
     Run the same command again after any stop: it goes on where it stopped.
     """
     if estimate:
-        from claimscore.console.estimate import print_estimate
         from claimscore.pipeline.map.job import estimate_map
 
-        found = estimate_map(config, stdin=sys.stdin.buffer).to_json()
-        print(json.dumps({"input": config.input, **found})) if as_json else print_estimate(found)
+        _print_figures(config, estimate_map(config, stdin=sys.stdin.buffer), as_json)
         return EXIT_OK
     from claimscore.console.progress import map_display
     from claimscore.console.result import print_map_result

@@ -95,12 +95,12 @@ def counted(counts: Mapping[str, int]) -> str:
 
 def limits_text(engine: Mapping[str, Any]) -> str:
     """`500 requests/min, 200,000 tokens/min (headers)`."""
-    told = [
+    parts = [
         f"{engine[name]:{',.0f' if engine[name] >= 10 else '.2g'}} {unit}/min"
         for name, unit in (("rpm", "requests"), ("tpm", "tokens"))
         if engine[name] is not None
     ]
-    return f"{', '.join(told) or 'adapting'} ({engine['limits_from']})"
+    return f"{', '.join(parts) or 'adapting'} ({engine['limits_from']})"
 
 
 def engine_parts(engine: Mapping[str, Any], per_s: float) -> list[str]:
@@ -133,11 +133,11 @@ def servers_text(servers: Sequence[Mapping[str, Any]]) -> str:
     answered = sum(server["answered"] for server in servers)
     hosts = [urlsplit(server["address"]).netloc for server in servers]
     distinct = len(set(hosts)) == len(hosts)
-    told = []
+    shown = []
     for server, host in zip(servers, hosts, strict=True):
         share = f"{100 * server['answered'] / answered:.0f} %" if answered else ""
         down = f"down for {duration(server['down_s'])}" if server["down_s"] else ""
         name = host if distinct else server["address"]
-        told.append(" ".join(filter(None, [name, share, f"({down})" if down else ""])))
+        shown.append(" ".join(filter(None, [name, share, f"({down})" if down else ""])))
     is_news = answered or any(server["down_s"] for server in servers)
-    return f"servers {', '.join(told)}" if is_news else ""
+    return f"servers {', '.join(shown)}" if is_news else ""

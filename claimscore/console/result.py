@@ -37,7 +37,7 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
     print_facts(
         [
             *_records(summary["records"], summary["failures"]),
-            *(("texts", found["text"]) for found in summary.get("text_checks", ())),
+            *(("texts", check["text"]) for check in summary.get("text_checks", ())),
             *claims_facts(summary.get("claim_checks")),
             *_answers(summary["last_call"], summary.get("spent")),
             *_models(summary["last_call"], summary.get("truncated", {})),
@@ -135,8 +135,8 @@ def _models(call: Mapping[str, Any], truncated: Mapping[str, Mapping[str, Any]])
     of_metrics: dict[str, list[str]] = {}
     for name, cut in truncated.items():  # what several metrics share is said once
         of_metrics.setdefault(_cut(cut), []).append(name)
-    for said, names in of_metrics.items():
-        yield "warning", f"{', '.join(names)}: {said}"
+    for remark, names in of_metrics.items():
+        yield "warning", f"{', '.join(names)}: {remark}"
 
 
 def _cut(cut: Mapping[str, Any]) -> str:
@@ -227,14 +227,14 @@ def print_status(state: Mapping[str, Any]) -> None:
     )
 
 
-def print_record(found: Mapping[str, Any]) -> None:
+def print_record(record: Mapping[str, Any]) -> None:
     """Print the scores of a record, its failures, and its claims with verdict and evidence."""
-    facts = [("record", found["id"])]
-    for row in found["scores"]:
+    facts = [("record", record["id"])]
+    for row in record["scores"]:
         value = f"null: {row['reason']}" if row["value"] is None else f"{row['value']:.2f}"
         facts.append((row["metric"], value))
-    facts += [("failed", f"{row['stage']}: {row['message']}") for row in found["failures"]]
-    for row in found["claims"]:
+    facts += [("failed", f"{row['stage']}: {row['message']}") for row in record["failures"]]
+    for row in record["claims"]:
         facts.append((f"claim of {row['side']}", row["claim"]))
         if row["verdict"]:
             sure = f" (support {row['probability']:.2f})" if "probability" in row else ""

@@ -317,8 +317,10 @@ def task_prompt(config: RunConfig, name: str) -> Prompt:
     """The prompt that a task uses in this run, checked against what the task offers and reads."""
     chosen = config.prompts.get(name, DEFAULT_VERSION)
     prompt = load_prompt(name, chosen, config.prompts_dir)
-    check_prompt(TASKS[name], prompt, f"--prompt {name}={chosen}")
-    check_model(prompt, config.llm.of(name), f"--prompt {name}={chosen}")
+    where = f"--prompt {name}={chosen}"
+    for problem in prompt_problems(TASKS[name], prompt):
+        raise ConfigError(f"{where}: {problem}")
+    _check_model(prompt, config.llm.of(name), where)
     return prompt
 
 
@@ -374,12 +376,6 @@ def sides_of_tasks(needs: Iterable[TaskRequirement]) -> dict[str, dict[str, None
     return sides
 
 
-def check_prompt(task: Task, prompt: Prompt, where: str) -> None:
-    """`ConfigError` with the first reason why the task cannot use the prompt."""
-    for problem in prompt_problems(task, prompt):
-        raise ConfigError(f"{where}: {problem}")
-
-
 def prompt_problems(task: Task, prompt: Prompt) -> Iterator[str]:
     """Every reason why the task cannot use the prompt."""
     text = TEXTS_FIELD if prompt.takes_several else TEXT_FIELD
@@ -420,7 +416,7 @@ def other_models(prompt: Prompt) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, named)))
 
 
-def check_model(prompt: Prompt, llm: LLMConfig, where: str) -> None:
+def _check_model(prompt: Prompt, llm: LLMConfig, where: str) -> None:
     """`ConfigError` where the run's provider cannot ask the prompt or the model that it names."""
     if prompt.label_words and not is_local(llm.family):
         check_logprobs(llm.family, f"{where}: its [label_words]")

@@ -105,10 +105,11 @@ def record_status(out: Path | str, record_id: str) -> JSON:
             texts[row["side"]].append(row["text"])
         judged = _judged_by_claims(rows("nli"), texts)
         order = ("unmentioned", "contradicted", "supported")
-        said = [(order.index(row["verdict"]), row["probability"], row) for row in rows("support")]
-        for _, probability, row in sorted(said, key=lambda one: one[:2]):  # the most support last
-            verdict = {"verdict": row["verdict"], "probability": probability}
-            judged[row["side"], row["claim_position"]] = verdict | {"evidence": row["evidence"]}
+        names = ("verdict", "probability", "evidence")
+        for row in sorted(  # the most support last
+            rows("support"), key=lambda row: (order.index(row["verdict"]), row["probability"])
+        ):
+            judged[row["side"], row["claim_position"]] = {name: row[name] for name in names}
         claims = [
             {"side": side, "claim": claim, **judged.get((side, place), {"verdict": None})}
             for side, own_claims in texts.items()
@@ -124,17 +125,17 @@ def _judged_by_claims(rows: Sequence[JSON], texts: Mapping[str, Sequence[str]]) 
         p = row["entailment"], row["neutral"], row["contradiction"]
         ends = [(row[f"{end}_side"], row[f"{end}_index"]) for end in ("premise", "hypothesis")]
         for mine, its in (ends, ends[::-1]):
-            sign, said, denied = pairs[mine][its]
-            pairs[mine][its] = sign + 1 - p.index(max(p)), max(said, p[0]), max(denied, p[2])
+            sign, supported, denied = pairs[mine][its]
+            pairs[mine][its] = sign + 1 - p.index(max(p)), max(supported, p[0]), max(denied, p[2])
     judged = {}
     for mine, cells in pairs.items():
-        said, denied = (
+        supported, denied = (
             [(cell[which], its) for its, cell in cells.items() if cell[0] * way > 0]
             for which, way in ((1, 1), (2, -1))
         )
         judged[mine] = {"verdict": "not in the other text", "evidence": None}
-        if said or denied:
-            _, (side, place) = max(said if len(said) >= len(denied) else denied)
-            verdict = "said" if len(said) >= len(denied) else "contradicted"
+        if supported or denied:
+            _, (side, place) = max(supported if len(supported) >= len(denied) else denied)
+            verdict = "said" if len(supported) >= len(denied) else "contradicted"
             judged[mine] = {"verdict": verdict, "evidence": texts[side][place]}
     return judged
