@@ -13,6 +13,8 @@ from typing import Any
 
 import polars as pl
 
+from claimscore.errors import ConfigError
+
 Columns = dict[str, pl.DataType]
 
 
@@ -50,24 +52,28 @@ _LIST_COLUMNS = {SOURCE_SIDE: ("source", "sources"), REFERENCES_SIDE: ("referenc
 
 
 def texts_on_side(row: Mapping[str, Any], side: str) -> list[str]:
-    """The texts of one record on a side, in order; a null column has none, a null item is blank."""
+    """The texts of one record on a side, in order; a null column has none, a null item is blank.
+    `ConfigError` where a column has no texts: another program wrote the records."""
     texts: list[str] = []
     for column in _LIST_COLUMNS.get(side) or (SIDE_COLUMNS[side],):
         value = row.get(column)
         if isinstance(value, str):
             texts.append(value)
-        elif value is not None:
+        elif isinstance(value, list):
             texts += [text or "" for text in value]
+        elif value is not None:
+            raise ConfigError(f"record {row.get('id')!r}: its column {column} is no text")
     return texts
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Name, columns and meaning of one table."""
+    """Name, columns and meaning of one table; the columns `filled` are never null."""
 
     name: str
     description: str
     schema: Columns
+    filled: tuple[str, ...] = ("id",)
 
     def frame(self, rows: list[dict[str, object]]) -> pl.DataFrame:
         """Rows (dicts, missing columns are null) as a frame of exactly this schema."""
@@ -86,6 +92,7 @@ CLAIMS = Table(
         **_text("text sentence"),
         **LLM_PROVENANCE,
     },
+    ("id", "side", "text"),
 )
 
 CLAIM_CHECKS = Table(
@@ -147,6 +154,7 @@ NLI = Table(
         **_boolean("truncated"),
         **MODEL_PROVENANCE,
     },
+    ("id", "premise_side", "hypothesis_side", "entailment", "neutral", "contradiction"),
 )
 
 TOKEN_SCORES = Table(

@@ -185,7 +185,8 @@ def score(
             config = dataclasses.replace(config, input=str(stored["input"]))
         config, metrics = _with_earlier_metrics(config, known, directory)
         plan = plan_steps(config, metrics, directory.read("records", 0).columns)
-        check_columns(directory, metrics)
+        with damage_as_error(directory.name):
+            check_columns(directory, metrics)
         work = _Work.begin(open_plan(missing(plan, directory)), directory, records, reporter)
         with damage_as_error(directory.name):
             directory.write_plan(stored_plan(plan, config.input, stored))
@@ -258,6 +259,8 @@ class _Work:
     def todo(self) -> list[ChunkTodo]:
         """The chunks with missing steps."""
         directory = self.directory
+        if "id" not in directory.read("records", 0).columns:
+            raise ConfigError(f"{directory.name}: its records have no ids; name another --out")
         return find_todo(self.plan, directory, directory.n_chunks, self.config.retry_failed)
 
     def estimate(self, todo: list[ChunkTodo], on_estimate: OnEstimate | None) -> None:

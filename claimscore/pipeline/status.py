@@ -102,7 +102,7 @@ def record_status(out: Path | str, record_id: str) -> JSON:
             scores = table.filter(of_record).collect().to_dicts()
         texts: defaultdict[str, list[str]] = defaultdict(list)
         for row in rows("claims"):
-            texts[row["side"]].append(row["text"])
+            texts[row["side"]].append(row["text"] or "")
         judged = _judged_by_claims(rows("nli"), texts)
         order = ("unmentioned", "contradicted", "supported")
         names = ("verdict", "probability", "evidence")

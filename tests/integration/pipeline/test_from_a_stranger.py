@@ -7,9 +7,11 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from claimscore.runs.folder import MANIFEST
+from claimscore.runs.parts import Checksum
 from claimscore.runs.settings_file import write_settings
 from tests.fake_server import FakeServer
 from tests.support.command_line import Command
@@ -337,3 +339,44 @@ def test_a_ledger_that_makes_room_under_a_cap(line: Any, out: Path, cli: Command
     """Spending of less than nothing would be spent again."""
     (out / ".state" / "spend.jsonl").write_text(json.dumps(line) + "\n")
     assert "spend.jsonl, line 1: damaged" in refused(out, cli)
+
+
+def put(out: Path, name: str, rows: pl.DataFrame) -> None:
+    """Put other rows into a part of a table, with the checksum that goes with them."""
+    (part,) = (out / name).glob("*.parquet")
+    rows.write_parquet(part)
+    lines = b""
+    for line in (out / MANIFEST).read_bytes().splitlines():
+        entry = json.loads(line.partition(b" ")[2])
+        if name in entry.get("checksums", {}):
+            entry["checksums"][name] = Checksum.of(part)
+        body = json.dumps(entry, separators=(",", ":")).encode()
+        lines += b"%08x %b\n" % (zlib.crc32(body), body)
+    (out / MANIFEST).write_bytes(lines)
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("claims", lambda rows: rows.with_columns(text=pl.lit(None, pl.String))),
+        ("claims", lambda rows: rows.drop("side")),
+        ("claims", lambda rows: rows.clear()),
+        ("records", lambda rows: rows.with_columns(id=pl.lit(None, pl.String))),
+        ("records", lambda rows: rows.with_columns(summary=pl.lit(3))),
+        ("records", lambda rows: rows.drop("id")),
+    ],
+)
+def test_a_part_with_rows_that_no_step_writes(
+    table: str, change: Any, tmp_path: Path, cli: Command
+) -> None:
+    """One line says it, or its step is done again; never a traceback."""
+    records, out = write_jsonl(tmp_path / "in.jsonl", RECORDS), tmp_path / "run"
+    call = ("run", records, "--out", out, "--metrics", "rouge-1", "--tasks", "decompose")
+    assert cli(*call).status == 0
+    (part,) = (out / table).glob("*.parquet")
+    put(out, table, change(pl.read_parquet(part)))
+    look, more = ("status", out, "--record", "0"), ("--metrics", "rouge-2,claim-support-share")
+    for command in (look, ("report", out), ("score", out, *more), (*call, *more)):
+        result = cli(*command)
+        last = result.err.splitlines()[-1:]
+        assert result.status == 0 or (result.status == 2 and "error" in last[0]), result.err

@@ -1,6 +1,7 @@
 """A run directory: its parts, its lock, a full disk."""
 
 import errno
+import fcntl
 import itertools
 import os
 import shutil
@@ -339,6 +340,21 @@ def test_a_second_opener_is_refused(run: RunDirectory) -> None:
     for _ in range(2):
         with pytest.raises(ConfigError, match=rf"is in use by process {os.getpid()} on .+;"):
             RunDirectory(run.path).__enter__()
+
+
+def test_a_file_system_without_locks_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writers would not know of each other."""
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(
+        ConfigError, match=r"\.lock: the file system knows no locks; choose another"
+    ):
+        RunDirectory(path).__enter__()
 
 
 def test_writer_whose_folder_was_removed_stops(tmp_path: Path) -> None:
