@@ -407,6 +407,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, ComparedRun):
         names = ("label", "path", "n_records", "metrics", "notices")
         return {name: _plain(getattr(value, name)) for name in names}
+    if isinstance(value, Difference):
+        return {**dataclasses.asdict(value), "records_needed": value.records_needed()}
     if dataclasses.is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     elif hasattr(value, "_asdict"):
