@@ -26,7 +26,6 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "openai": ("openai_sdk_client.py",),
     "litellm": ("litellm_client.py",),
     "curator": ("curator_client.py",),
-    "openai+diskcache": ("openai_sdk_client.py", "--diskcache"),
 }
 
 

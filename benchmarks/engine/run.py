@@ -19,9 +19,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measure import CLIENTS, Run, a_folder, python_of, run_client
+from measure import CLIENTS, Run, python_of, run_client
 from rows import ROWS, SCENARIOS, Cell, Row, Runs, Scenario
-from server import Server
 
 HERE = Path(__file__).parent
 COLUMNS = ("claimscore", "aiohttp", "openai", "litellm", "curator")
@@ -50,26 +49,19 @@ def play_row(row: Row, pythons: dict[str, Path], rounds: int, scale: float) -> d
 
 
 def play(row: Row, name: str, python: Path, scale: float) -> Run:
-    """One run; before a warm one, as many cold ones on the same server and cache."""
+    """One run, on a server and a cache of its own."""
     n, settings = max(1, round(row.n * scale)), dict(row.settings)
     if "quota_after" in settings:
         settings["quota_after"] = round(settings["quota_after"] * scale)
-    with a_folder() as folder, Server(folder, settings) as server:
-        for cold in range(row.warm, -1, -1):
-            run = run_client(
-                name,
-                python,
-                settings,
-                n=n,
-                concurrency=row.concurrency,
-                options=row.told,
-                timeout_s=row.timeout_s,
-                server=server,
-                work=folder,
-            )
-            if cold:
-                server.control(reset=True)
-    return run
+    return run_client(
+        name,
+        python,
+        settings,
+        n=n,
+        concurrency=row.concurrency,
+        options=row.told,
+        timeout_s=row.timeout_s,
+    )
 
 
 def cells_of(row: Row, runs: dict[str, list[Run]]) -> dict[str, Cell]:
@@ -102,15 +94,10 @@ class Line(NamedTuple):
     cells: dict[str, Cell]
 
     def text(self, column: str, missing: set[str]) -> str:
-        """A client's cell; `openai+diskcache` stands in the column of `openai`."""
-        for name in self.clients:
-            client, plus, variant = name.partition("+")
-            if client == column and name in missing:
-                return "not installed"
-            if client == column and name in self.cells:
-                text = self.cells[name].text
-                return f"{text} (with {variant})" if plus else text
-        return "-"
+        """A client's cell."""
+        if column in self.cells:
+            return self.cells[column].text
+        return "not installed" if column in self.clients and column in missing else "-"
 
 
 def table(lines: list[Line], missing: set[str]) -> str:

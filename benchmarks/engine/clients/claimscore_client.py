@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,6 +22,8 @@ from claimscore.pipeline.llm.session import open_engine
 from claimscore.types import Message
 
 PARSERS = {"text": lambda completion: completion.text, "length": lambda c: len(c.text)}
+
+gc.set_threshold(50_000, 20, 100)  # as the command line does
 
 asked = options()
 os.environ |= {
