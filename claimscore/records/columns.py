@@ -70,15 +70,15 @@ def likely_columns(names: Iterable[str]) -> dict[str, str]:
     """
     given = list(names)
     free = {name.lower(): name for name in reversed(given) if name not in KNOWN_COLUMNS}
-    found: dict[str, str] = {}
+    likely: dict[str, str] = {}
     for column in ("summary_a", "summary_b", "summary_common", "summary", *_ALIASES, "sources"):
-        if column in given or column in found:
+        if column in given or column in likely:
             continue
         alias = next((name for name in _ALIASES.get(column, "").split() if name in free), None)
         close = alias or next(iter(difflib.get_close_matches(column, free, n=1, cutoff=0.75)), None)
         if close is not None:
-            found[column] = free.pop(close)
-    return found
+            likely[column] = free.pop(close)
+    return likely
 
 
 def kind(value: object) -> str:
@@ -250,15 +250,15 @@ class ValueKinds:
 
     def see(self, value: Any) -> None:
         """Take note of one value."""
-        kinds, found = self.kinds, type(value)
+        kinds, kind = self.kinds, type(value)
         if self._cells:
             if not value or str in kinds:
                 return
-            found = _cell_kind(value)
-            if found is int:
+            kind = _cell_kind(value)
+            if kind is int:
                 value = int(value)
-        kinds.add(found)
-        if found is int and not -_EXACT_FLOAT <= value <= _EXACT_FLOAT:
+        kinds.add(kind)
+        if kind is int and not -_EXACT_FLOAT <= value <= _EXACT_FLOAT:
             kinds.add("wide" if -_I64 <= value < _I64 else "huge")
 
     def column(self, name: str) -> Column:

@@ -50,7 +50,7 @@ _HTML = (
 class TextCheck(NamedTuple):
     """What a check finds, as an expression over a column of texts, and in words."""
 
-    found: pl.Expr
+    holds: pl.Expr
     says: str
     advice: str
 
@@ -93,7 +93,7 @@ def check_texts(records: pl.LazyFrame) -> list[JSON]:
     schema = records.collect_schema()
     counts = {name: _counts(records, name) for name in TEXTS if name in schema}
     return [dict(_finding(name, check, counts)) for name, check in CHECKS.items()
-            if any(found[name] for found in counts.values())]  # fmt: skip
+            if any(of_column[name] for of_column in counts.values())]  # fmt: skip
 
 
 def _counts(records: pl.LazyFrame, column: str) -> dict[str, Any]:
@@ -102,14 +102,14 @@ def _counts(records: pl.LazyFrame, column: str) -> dict[str, Any]:
     if isinstance(records.collect_schema()[column], pl.List):
         texts = texts.explode("text")
     texts = texts.drop_nulls("text").with_columns(
-        check.found.alias(name) for name, check in CHECKS.items()
+        check.holds.alias(name) for name, check in CHECKS.items()
     )
     ids = (pl.col("id").filter(pl.col(name)).head(3).implode() for name in CHECKS)
     return (
         texts.select(
             pl.len().alias("texts"),
             pl.col(*CHECKS).sum(),
-            *(found.alias(f"{name}_ids") for name, found in zip(CHECKS, ids, strict=True)),
+            *(first.alias(f"{name}_ids") for name, first in zip(CHECKS, ids, strict=True)),
         )
         .collect(engine="streaming")
         .row(0, named=True)
@@ -118,14 +118,14 @@ def _counts(records: pl.LazyFrame, column: str) -> dict[str, Any]:
 
 def _finding(name: str, check: TextCheck, counts: dict[str, dict[str, Any]]) -> Iterator[Any]:
     columns = {
-        column: {"texts": found["texts"], "found": found[name]}
-        for column, found in counts.items()
-        if found[name]
+        column: {"texts": count["texts"], "found": count[name]}
+        for column, count in counts.items()
+        if count[name]
     }
     ids = dict.fromkeys(id_ for column in columns for id_ in counts[column][f"{name}_ids"])
     shown = list(ids)[:3]
     where = ", ".join(
-        f"{found['found']:,} of {found['texts']:,} in {column}" for column, found in columns.items()
+        f"{count['found']:,} of {count['texts']:,} in {column}" for column, count in columns.items()
     )
     yield "check", name
     yield "columns", columns
