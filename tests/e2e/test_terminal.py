@@ -61,11 +61,7 @@ def test_lines_fit_and_no_color_is_heard(tmp_path: Path, columns: int) -> None:
 
 def test_a_file_gets_plain_lines(tmp_path: Path) -> None:
     with FakeServer(text="x") as server:
-        done = subprocess.run(
-            map_command(tmp_path, server, 3),
-            capture_output=True,
-            text=True,
-        )
+        done = subprocess.run(map_command(tmp_path, server, 3), capture_output=True, text=True)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout + done.stderr
     assert all(line.startswith("claimscore: ") for line in done.stderr.splitlines())

@@ -78,9 +78,7 @@ def test_our_prompts_are_right(task: str, version: str, said: Any) -> None:
 
 def test_check_tells_all_that_is_wrong(said: Any, tmp_path: Path) -> None:
     path = prompt_file(
-        tmp_path / "mine.toml",
-        "decompose=v1",
-        'user = "Split: $txt"\n[output]\nclaim = "string"\n',
+        tmp_path / "mine.toml", "decompose=v1", 'user = "Split: $txt"\n[output]\nclaim = "string"\n'
     )
     for named in (path, f"decompose={path}"):
         shown = said("check", named, code=2)

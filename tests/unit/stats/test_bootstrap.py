@@ -86,8 +86,7 @@ def test_many_values_have_the_width_that_samples_tend_to():
 
 
 @given(
-    st.lists(st.lists(st.floats(-1e6, 1e6), max_size=40), max_size=8),
-    st.sampled_from([10, 1000]),
+    st.lists(st.lists(st.floats(-1e6, 1e6), max_size=40), max_size=8), st.sampled_from([10, 1000])
 )
 @settings(max_examples=50, deadline=None)
 def test_values_that_come_bit_by_bit(parts, most):

@@ -28,11 +28,7 @@ from claimscore.stats.bootstrap import drawn_rows
 from tests.support.shared_data import shared
 
 FUNCTIONS = {"kendall": kendall, "spearman": spearman, "pearson": pearson}
-SCIPY = {
-    "kendall": stats.kendalltau,
-    "spearman": stats.spearmanr,
-    "pearson": stats.pearsonr,
-}
+SCIPY = {"kendall": stats.kendalltau, "spearman": stats.spearmanr, "pearson": stats.pearsonr}
 
 #: Whole numbers, so that ties occur and sums are exact.
 grids = nps.array_shapes(min_dims=2, max_dims=2, min_side=3, max_side=6).flatmap(

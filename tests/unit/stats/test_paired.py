@@ -37,8 +37,7 @@ def draws(kind: str, n: int, generator: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("kind", "n"),
-    [("normal", 12), ("normal", 60), ("mostly unchanged", 120), ("discrete", 60)],
+    ("kind", "n"), [("normal", 12), ("normal", 60), ("mostly unchanged", 120), ("discrete", 60)]
 )
 def test_intervals_hold_the_truth_as_often_as_stated(kind: str, n: int):
     """Over 200 seeded simulations, within the 99.8 % range of a binomial of the stated rate."""

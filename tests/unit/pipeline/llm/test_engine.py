@@ -18,14 +18,7 @@ from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Collecting
 from claimscore.pipeline.llm.question import Answer
 from claimscore.types import Completion, Failure, Message, Request
-from tests.support.engine_doubles import (
-    FakeProvider,
-    Gate,
-    completion,
-    make,
-    scripted,
-    text,
-)
+from tests.support.engine_doubles import FakeProvider, Gate, completion, make, scripted, text
 from tests.unit.pipeline.llm.conftest import SlowDisk
 
 pytestmark = pytest.mark.anyio

@@ -244,10 +244,7 @@ async def test_stop_wakes_those_who_sleep_and_wait() -> None:
     provider = FakeProvider(down_between(1, 10**9, TransientError("x")))
     errors: list[str] = []
     with anyio.fail_after(60):
-        async with (
-            make(provider, max_concurrency=2) as engine,
-            anyio.create_task_group() as tasks,
-        ):
+        async with make(provider, max_concurrency=2) as engine, anyio.create_task_group() as tasks:
             tasks.start_soon(stopped, engine, "abcdef", errors)
             await settle()
             engine.stop()

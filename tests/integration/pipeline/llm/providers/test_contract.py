@@ -265,9 +265,7 @@ async def test_only_what_is_named_is_sent(
 
 
 @each_vendor
-async def test_headers_of_the_user_are_sent_and_their_values_are_shown_nowhere(
-    family: str,
-) -> None:
+async def test_headers_of_the_user_are_sent_and_their_values_are_shown_nowhere(family: str) -> None:
     headers = {"X-Tenant": "tenant-secret", "Authorization": "Basic of-gateway"}
     with FakeServer(answer=text_answer("your tenant-secret")) as server:
         answer = await asked(made(family, server.base_url, headers=headers))

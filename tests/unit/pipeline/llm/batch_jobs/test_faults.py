@@ -61,11 +61,7 @@ def text_of(body: Body) -> str:
     ],
 )
 async def test_a_call_that_fails_is_repeated_and_nothing_is_paid_twice(
-    call: str,
-    fault: Any,
-    server: BatchServer,
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
+    call: str, fault: Any, server: BatchServer, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ):
     """Whether a batch was made is looked up, never guessed."""
     server.faults[call] = [fault]

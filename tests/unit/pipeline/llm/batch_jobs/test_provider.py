@@ -10,15 +10,7 @@ from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline.llm.batch_jobs import provider as provider_module
 from claimscore.pipeline.llm.batch_jobs.provider import BatchProvider
 from claimscore.pipeline.llm.providers.base import load_provider
-from tests.support.batch_server import (
-    BASE_URL,
-    BatchServer,
-    FileServer,
-    Machine,
-    ask,
-    error,
-    texts,
-)
+from tests.support.batch_server import BASE_URL, BatchServer, FileServer, Machine, ask, error, texts
 
 pytestmark = pytest.mark.anyio
 
@@ -85,10 +77,7 @@ async def test_a_request_larger_than_a_batch_fails_alone(
 @OPENAI
 @pytest.mark.parametrize("key", [f"{KEY}\n", None])
 async def test_the_key_goes_to_the_server_and_nowhere_else(
-    key: str | None,
-    server: BatchServer,
-    machine: Machine,
-    caplog: pytest.LogCaptureFixture,
+    key: str | None, server: BatchServer, machine: Machine, caplog: pytest.LogCaptureFixture
 ):
     """As a bearer; not into files, logs, answers or errors. Without a key there is no header."""
     caplog.set_level(logging.DEBUG)

@@ -56,13 +56,6 @@ def test_only_a_beginning_that_something_follows_is_marked(text: str) -> None:
     assert turn["content"] == text
 
 
-def test_a_model_without_schemas_is_told_the_schema_in_words() -> None:
-    body = message_body(REQUEST, Dialect(output_mode="json_object"))
-    assert "output_config" not in body
-    assert body["system"].startswith("Judge.\n\nAnswer with one JSON object and nothing else.")
-    assert '"maximum": 1' in body["system"]
-
-
 def message(*blocks: dict[str, Any], stop: str | None = "end_turn", **usage: Any) -> dict[str, Any]:
     return {"model": "m-1", "content": list(blocks), "stop_reason": stop, "usage": usage}
 
@@ -110,8 +103,7 @@ def test_the_tokens_of_a_prompt_are_read_written_and_others_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [None, "no", {}, {"content": None}, message(stop=None), message({"type": "text"}), []],
+    "body", [None, "no", {}, {"content": None}, message(stop=None), message({"type": "text"}), []]
 )
 def test_what_is_no_message_is_asked_for_again(body: object) -> None:
     with pytest.raises(TransientError, match="no message") as caught:

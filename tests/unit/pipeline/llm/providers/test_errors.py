@@ -205,13 +205,6 @@ def test_waits_and_limits_go_along(status: int):
         assert error.limits == RateLimits(tokens=LimitState(remaining=0.0))
 
 
-def test_a_redirect_names_the_target():
-    """It is not followed: the key goes where the user sends it."""
-    error = read(307, b"", {"location": "https://b/v1"})
-    assert type(error) is ConfigError
-    assert str(error) == "https://x/v1 points to https://b/v1; name that as its address"
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
