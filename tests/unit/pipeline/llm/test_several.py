@@ -9,6 +9,7 @@ from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.budget.ledger import Spent
 from claimscore.pipeline.llm.providers.base import SeveralServers, load_provider
+from claimscore.pipeline.llm.providers.openai import OpenAIProvider
 from claimscore.pipeline.llm.stats import EngineStats, ServerStats
 
 A, B, C = "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1", "http://127.0.0.1:3/v1"
@@ -27,6 +28,13 @@ def test_the_namespace_is_the_set_of_them(urls: tuple[str, ...]) -> None:
         assert [server.base_url for server in provider.servers] == [A, B, C]
     assert load_provider(config(*urls, cache_namespace="mine")).namespace == "mine"
     assert load_provider(config(A, B)).namespace != load_provider(config(A)).namespace
+
+
+@pytest.mark.parametrize("given", [A, (A,), [A, A], (A, f"{A}/")])
+def test_one_server_is_what_it_always_was(given: Any) -> None:
+    provider = load_provider(LLMConfig(model="openai:m", base_url=given))
+    assert isinstance(provider, OpenAIProvider)
+    assert provider.namespace == provider.base_url == A
 
 
 @pytest.mark.parametrize("separator", [",", ", ", ";", " "])
