@@ -146,6 +146,7 @@ class RunDirectory:
             self._files.remove_others({n for parts in manifest.sets() for n in parts.names()})
             self._is_open = True
         except BaseException:
+            self._close_copy(is_stopped=True)
             self._folder.release()
             raise
         return self

@@ -163,6 +163,8 @@ class RemoteCopy:
                 if _JOB.fullmatch(name) or (_ANSWERS.fullmatch(name) and not path.exists()):
                     self._objects.fetch(name, path)
             if not self._objects.fetch(_MANIFEST, snapshot):
+                if self._record["common"]:
+                    self._set_aside(tell)
                 return
             parts = _parts(snapshot)
             self._sent = {name: parts.get(name) for name in names if _PART.fullmatch(name)}
@@ -205,8 +207,8 @@ class RemoteCopy:
             (self.folder / ".state").mkdir(mode=0o700)
         self._save([])
         tell(
-            f"{self.address}: another machine has gone on with this run; what this one did and had "
-            f"not sent is set aside in {aside}"
+            f"{self.address}: another machine has gone on with this run, or it was removed there; "
+            f"what this machine did is set aside in {aside}"
         )
 
     def _save(self, common: Sequence[str]) -> None:

@@ -157,6 +157,18 @@ def test_where_both_went_on_the_local_folder_is_set_aside(where: str, machine: M
     assert RunDirectory.reader(aside).read("claims", 1).equals(claims("b"))
 
 
+def test_a_run_that_was_removed_there_begins_again(where: str, machine: Machine) -> None:
+    killed(where, "a", sent=1)
+    machine("two")
+    with RunDirectory(where, take_over=True) as two:
+        two.remove()
+    machine("one")
+    told: list[str] = []
+    with RunDirectory(where, told.append) as one:
+        assert not one.manifest.all_steps()
+    assert "it was removed there; what this machine did is set aside" in told[0]
+
+
 def test_spending_of_another_machine_is_not_forgotten(where: str, machine: Machine) -> None:
     """Though it finished no step."""
     killed(where, "a", sent=1)
