@@ -59,7 +59,7 @@ def tokenise(bench: Bench) -> list[TableLine]:
 
 def lookup(bench: Bench) -> list[TableLine]:
     """Stored results found again by wall clock; the client asks the store as the passes do."""
-    line = TableLine("look-up of stored results", "1", "200,000/s", None, "")
+    line = TableLine("look-up of stored results", "1", "100,000/s", None, "")
     pairs = read_pairs(bench.workloads, "w1s")[: bench.n(LOOKUP_N)]
     lines = []
     with bench.desk("lookup", bench.model("tiny"), pairs, device="cpu", threads=1) as desk:
@@ -71,7 +71,7 @@ def lookup(bench: Bench) -> list[TableLine]:
             writing = median(len(pairs) / one.figures["insert_s"] for one in found)
             text = f"{reading:,.0f}/s; stored at {writing:,.0f}/s"
             what = f"{line.what}, asked {order}"
-            lines.append(line._replace(what=what, met=reading >= 200_000, own=text))
+            lines.append(line._replace(what=what, met=min(reading, writing) >= 100_000, own=text))
     return lines
 
 

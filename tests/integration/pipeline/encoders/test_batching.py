@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from claimscore.pipeline.encoders.batching import BatchRunner
+from claimscore.pipeline.encoders.devices import shared_device
 from claimscore.pipeline.encoders.distinct import distinct
 from claimscore.pipeline.encoders.protocols import RejectedItemsError
 from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
@@ -68,3 +71,26 @@ def test_what_a_batch_raises_stops_the_others() -> None:
     with pytest.raises(ValueError, match="of this batch"):
         run(runner(10), [10] * 100, forward)
     assert len(begun) <= 3
+
+
+def test_the_models_of_one_device_compute_one_at_a_time() -> None:
+    with shared_device():
+        runners = [runner(4), runner(4)]
+    at_work, most_at_work = [0], [0]
+
+    def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
+        at_work[0] += 1
+        most_at_work[0] = max(most_at_work[0], at_work[0])
+        time.sleep(0.001)
+        at_work[0] -= 1
+
+    def work(number: int) -> list[int]:
+        heard: list[int] = []
+        run(runners[number % 2], [1] * 40, forward, on_batch=heard.append)
+        return heard
+
+    torch.set_num_threads(1)
+    with ThreadPoolExecutor(3) as threads:
+        done = list(threads.map(work, range(3)))
+    assert most_at_work == [1]
+    assert done == [list(range(4, 41, 4))] * 3

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import THREADS, load_workers
-from claimscore.pipeline.encoders.batching import BatchRunner
 from claimscore.pipeline.encoders.devices import (
     device_lock,
     device_names,
     free_memory,
     is_out_of_memory,
     resolve_device,
-    shared_device,
 )
-from claimscore.pipeline.encoders.distinct import distinct
-from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
 
 
 def have_gpus(patch: pytest.MonkeyPatch, n: int) -> None:
@@ -112,39 +104,3 @@ def test_each_device_has_its_own_models_that_share_its_lock() -> None:
     assert locks[0] == locks[1] != locks[2] == locks[3]
     assert workers[0].models["nli"] is not workers[1].models["nli"]
     assert [worker.threads for worker in workers] == [THREADS["cpu"]] * 2
-
-
-def runner(budget: int = 4) -> BatchRunner:
-    return BatchRunner(torch.device("cpu"), given=budget, padded=False)
-
-
-def run(own: BatchRunner, n: int, compute: Any) -> list[list[int]]:
-    """The places of each batch of so many rows of a token each."""
-    found: list[list[int]] = []
-
-    def forward(places: NDArray[np.int64], batch: TokenBatch) -> None:
-        compute(places)
-        found.append(places.tolist())
-
-    own.run(distinct(range(n)), WholeRows(ragged([[1]] * n)), forward)
-    return found
-
-
-def test_the_models_of_one_device_compute_one_at_a_time() -> None:
-    with shared_device():
-        runners = [runner(), runner()]
-    at_work, most_at_work = [0], [0]
-
-    def compute(places: NDArray[np.int64]) -> None:
-        at_work[0] += 1
-        most_at_work[0] = max(most_at_work[0], at_work[0])
-        time.sleep(0.001)
-        at_work[0] -= 1
-
-    def work(number: int) -> list[int]:
-        return [place for places in run(runners[number % 2], 40, compute) for place in places]
-
-    with ThreadPoolExecutor(3) as threads:
-        done = list(threads.map(work, range(3)))
-    assert most_at_work == [1]
-    assert done == [list(range(40))] * 3

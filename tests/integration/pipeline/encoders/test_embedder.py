@@ -12,7 +12,7 @@ import torch
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_model
-from claimscore.pipeline.encoders.embedder import LAYOUT_FILES, PLAIN, POOLINGS, load
+from claimscore.pipeline.encoders.embedder import LAYOUT_FILES, PLAIN, load
 from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from tests.support.embedded_models import needs_backbone
@@ -80,14 +80,16 @@ def test_batches_equal_one_text_at_a_time(
     assert np.abs(found - expected).max() <= 2e-5
 
 
-@pytest.mark.parametrize("pooling", sorted(POOLINGS))
-def test_poolings(tmp_path: Path, pooling: str) -> None:
-    by_hand = {
-        "mean": lambda s: s.mean(axis=0),
-        "cls": lambda s: s[0],
-    }[pooling]
-    folder = save_sentence_model(tmp_path / "m", pooling={"pooling_mode": pooling}, more=())
-    expected = [by_hand(stock_states(folder, text)[0][-1]) for text in ALL]
+@pytest.mark.parametrize(
+    "pooling",
+    [
+        {"pooling_mode": "cls"},
+        {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True},  # older files
+    ],
+)
+def test_the_first_token_may_be_what_is_read(tmp_path: Path, pooling: dict[str, Any]) -> None:
+    folder = save_sentence_model(tmp_path / "m", pooling=pooling, more=())
+    expected = [stock_states(folder, text)[0][-1][0] for text in ALL]
     assert np.abs(load(config(folder)).embed(ALL) - expected).max() <= 2e-5
 
 
@@ -119,14 +121,6 @@ def test_the_embedded_model_is_all_minilm() -> None:
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() <= 1e-6
     theirs = package.SentenceTransformer(str(find_backbone()), device="cpu")
     assert np.abs(theirs.encode(texts, show_progress_bar=False) - found).max() <= 1e-5
-
-
-def test_older_pooling_files_are_read(tmp_path: Path) -> None:
-    """A yes or no for each kind, as all-MiniLM-L6-v2 has it."""
-    marks = {"pooling_mode_max_tokens": False, "pooling_mode_mean_tokens": False}
-    pooling = {**marks, "pooling_mode_cls_token": True}
-    folder = save_sentence_model(tmp_path / "m", pooling=pooling, more=())
-    assert load(config(folder)).layout.pooling == "cls"
 
 
 def test_the_revision_covers_the_layout(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, T5Config, T5ForConditionalGeneration
+from transformers import AutoConfig, AutoModel, T5Config, T5ForConditionalGeneration
 
 from claimscore.pipeline.encoders import packed as products
-from claimscore.pipeline.encoders.backbone import encoder_backbone
 from claimscore.pipeline.encoders.packed_families import family_of, packed_backbone, packed_t5
 from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
 from tests.support.tiny_models import Folders
@@ -78,20 +77,6 @@ def test_states_equal_the_stock_model_on_one_row_at_a_time(tiny: Folders, family
     assert_near(backbone.first(batch), torch.stack([row[0] for row in expected]))
     assert_near(below, torch.cat(one_by_one(stock, batch, types=types, layer=-2)))
     assert torch.equal(last, states)
-
-
-@pytest.mark.parametrize("family", ["deberta"])
-@torch.inference_mode()
-def test_other_families_run_padded(tiny: Folders, family: str) -> None:
-    stock = model_at(tiny(family))
-    assert family_of(stock.config) is None
-    tokenizer = AutoTokenizer.from_pretrained(tiny(family))
-    backbone = encoder_backbone(model_at(tiny(family)), tokenizer, dtype=torch.float32)
-    assert backbone.padded
-    batch = batch_of(rows())
-    expected = one_by_one(stock, batch, types=False)
-    assert_near(backbone.states(batch), torch.cat(expected))
-    assert_near(backbone.first(batch), torch.stack([row[0] for row in expected]))
 
 
 @pytest.mark.parametrize("block", ["relu", "gated-gelu"])

@@ -70,12 +70,6 @@ def test_texts_are_tokenised_once_where_that_is_equal(tiny: Folders, family: str
     assert encoded.truncated.tolist() == [False] * len(PAIRS) + [True] * len(CUT)
 
 
-def test_earlier_truncation_of_the_tokenizer_is_not_inherited(tokenizer: Any) -> None:
-    """A tokenizer remembers the options of its last call."""
-    tokenizer(["clean " * 30], truncation=True, max_length=8, padding="max_length")
-    assert text_ids(tokenizer, ["clean " * 30, "a"]).lengths.tolist() == [30, 1]
-
-
 class Contextual:
     """A tokenizer whose second text depends on the first: texts cannot be tokenised alone."""
 
