@@ -648,11 +648,6 @@ def names_aws_key() -> bool:
     return any(os.environ.get(name) for name in names)
 
 
-def names_azure_connection() -> bool:
-    """Whether the environment has a connection string, which neither obstore nor polars reads."""
-    return bool(os.environ.get("AZURE_STORAGE_CONNECTION_STRING"))
-
-
 def store_allows_http(prefix: str) -> bool:
     """Whether AWS_ALLOW_HTTP (AZURE_, GOOGLE_) lets an object store be asked over plain http."""
     return os.environ.get(f"{prefix}_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on")
