@@ -41,6 +41,12 @@ CLAIM_METRICS = ("faithfulness", "claim-recall")
 #: The name that `label` gives its file in the folder of a run, where `compare` looks for it.
 LABELS_FILE = "labels.csv"
 
+#: What is read of a file of labels, a row an item.
+LABELS: dict[str, pl.DataType] = {
+    **{"id": pl.String(), "claim_position": pl.Int64(), "weight": pl.Float64()},
+    **{"label": pl.String(), "value": pl.Float64()},
+}
+
 _FIRST_COLUMNS = ("metric", "id", "claim_position")
 _LAST_COLUMNS = ("weight", "label")
 
@@ -236,7 +242,7 @@ def write_sheet(rows: pl.DataFrame, path: Path) -> None:
 
 
 class Rater(NamedTuple):
-    """One file of labels: id, claim_position, weight, label (of claims) and value (a number)."""
+    """One file of labels: rows of `LABELS`, whose label is null where records are rated."""
 
     name: str
     rows: pl.DataFrame
@@ -274,7 +280,7 @@ def _read(path: str, items: Items, texts: dict[Any, str | None]) -> pl.DataFrame
     metric = metric_of(path)
     if metric != items.metric:
         raise InputError(f"{path}: labels of {metric}, not of {items.metric}")
-    rows: dict[tuple[str, int | None], tuple[float, str | None, float]] = {}
+    rows: dict[tuple[str, int | None], tuple[object, ...]] = {}
     for file, (line, row) in itertools.chain.from_iterable(
         ((file, located) for located in read(file)) for file in find_files(path)
     ):
@@ -303,17 +309,8 @@ def _read(path: str, items: Items, texts: dict[Any, str | None]) -> pl.DataFrame
             )
         if key in rows:
             raise InputError(f"{where}: this item has a label already")
-        rows[key] = weight, *_label(written_label, where, items.of_claims)
-    keys, values = list(rows), list(rows.values())
-    return pl.DataFrame(
-        {
-            "id": pl.Series([key[0] for key in keys], dtype=pl.String),
-            "claim_position": pl.Series([key[1] for key in keys], dtype=pl.Int64),
-            "weight": pl.Series([value[0] for value in values], dtype=pl.Float64),
-            "label": pl.Series([value[1] for value in values], dtype=pl.String),
-            "value": pl.Series([value[2] for value in values], dtype=pl.Float64),
-        }
-    )
+        rows[key] = *key, weight, *_label(written_label, where, items.of_claims)
+    return pl.DataFrame(list(rows.values()), schema=LABELS, orient="row")
 
 
 def _label(written: str, where: str, of_claims: bool) -> tuple[str | None, float]:
