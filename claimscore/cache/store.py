@@ -243,7 +243,7 @@ class DiskCache:
             with warnings.catch_warnings():
                 warnings.simplefilter("always")
                 notes = self._cache.check()
-            for note in notes:  # of other kinds are other files; `Settings` counts for diskcache
+            for note in notes:  # other kinds are of other files; `Settings` counts for diskcache
                 if note.category is UserWarning and not str(note.message).startswith("Settings"):
                     raise sqlite3.DatabaseError(str(note.message).splitlines()[-1])
             for key in self._cache:
