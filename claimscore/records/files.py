@@ -16,7 +16,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal
 
 import polars as pl
 
@@ -29,8 +29,6 @@ from claimscore.object_stores import (
     is_address,
     store_error,
 )
-
-T = TypeVar("T")
 
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "rows"]
 
