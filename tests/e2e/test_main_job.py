@@ -20,6 +20,7 @@ from tests.fake_server import Body, FakeServer, plain_answer, text_answer
 from tests.support.children import killed_at_last
 from tests.support.command_line import claimscore, table
 from tests.support.prompt_files import prompt_file
+from tests.support.report_pages import Page
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "hotels.jsonl"
 
@@ -70,6 +71,14 @@ class TestOffline:
         assert nli["model"].unique().to_list() == ["embedded"]
         total = nli.select(pl.sum_horizontal("entailment", "neutral", "contradiction"))
         assert total.to_series().is_between(0.999, 1.001).all()
+
+    def test_the_summary_adds_up(self, out: Path) -> None:
+        summary = json.loads((out / "summary.json").read_text())
+        assert summary["records"] == {"total": 12, "done": 12, "failed": 0}
+        counts = {name: metric["n"] for name, metric in summary["metrics"].items()}
+        assert counts == dict.fromkeys(("caspr", "ds", "bs-inverse"), 12)
+        page = Page((out / "report.html").read_text(encoding="utf-8"))
+        assert "hotel-negated" in page.index["ids"]
 
     def test_the_toy_pairs_of_the_paper(self, tmp_path: Path) -> None:
         """CASPR paper, Table 1: a paraphrase scores 0, a negation 100."""
