@@ -25,9 +25,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from claimscore.atomic import os_errors, write_bytes, write_text
+from claimscore.cache.maintenance import export_rows, import_answers
+from claimscore.cache.store import DiskCache, NewRow
 from claimscore.config import user_state_dir
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.file_lock import FileLock, is_locked
@@ -35,9 +37,6 @@ from claimscore.runs.folder import LOCK
 from claimscore.runs.manifest import Manifest
 from claimscore.runs.objects import Objects
 from claimscore.runs.parts import PART_FILE, PART_TABLES, Checksum
-
-if TYPE_CHECKING:
-    from claimscore.cache.store import DiskCache, NewRow
 
 Tell = Callable[[str], None]
 
@@ -56,10 +55,11 @@ _FILES = (
     *("scores.parquet", "scores.csv", "summary.json", "report.html", "events.jsonl"),
     ".state/now.json",
 )
-_PART = re.compile(rf"({'|'.join(sorted(PART_TABLES))})/{PART_FILE}")
+#: Patterns of the names of parts, exports of answers, and batch jobs.
+_PART = rf"({'|'.join(sorted(PART_TABLES))})/{PART_FILE}"
 _ANSWERS_FOLDER = ".state/answers"
-_ANSWERS = re.compile(r"\.state/answers/[0-9a-f]{16}-\d{19}\.jsonl\.gz")
-_JOB = re.compile(r"\.state/batches/[0-9a-f]{16}/[0-9a-f]{32}\.json")
+_ANSWERS = r"\.state/answers/[0-9a-f]{16}-\d{19}\.jsonl\.gz"
+_JOB = r"\.state/batches/[0-9a-f]{16}/[0-9a-f]{32}\.json"
 
 logger = logging.getLogger(__name__)
 
@@ -160,14 +160,14 @@ class RemoteCopy:
             names, state = self._objects.names(), self._state()
             for name in names if for_writing else ():
                 path = self.folder / name
-                if _JOB.fullmatch(name) or (_ANSWERS.fullmatch(name) and not path.exists()):
+                if re.fullmatch(_JOB, name) or (re.fullmatch(_ANSWERS, name) and not path.exists()):
                     self._objects.fetch(name, path)
             if not self._objects.fetch(_MANIFEST, snapshot):
                 if self._record["common"]:
                     self._set_aside(tell)
                 return
             parts = _parts(snapshot)
-            self._sent = {name: parts.get(name) for name in names if _PART.fullmatch(name)}
+            self._sent = {name: parts.get(name) for name in names if re.fullmatch(_PART, name)}
             if state == self._record["common"]:
                 return
             if self._has_news():
@@ -217,8 +217,6 @@ class RemoteCopy:
 
     def import_answers(self, cache: DiskCache) -> None:
         """Take the answers that other machines have sent into a cache of this one."""
-        from claimscore.cache.maintenance import import_answers
-
         for path in sorted((self.folder / _ANSWERS_FOLDER).glob("*.gz")):
             if path.stat().st_size and not path.name.startswith(self._record["token"]):
                 with contextlib.suppress(ConfigError):  # damaged: what is missing is asked again
@@ -275,8 +273,6 @@ class RemoteCopy:
                         raise ConfigError(f"{exc.filename}: missing; it cannot be sent") from exc
 
     def _write_answers(self) -> None:
-        from claimscore.cache.maintenance import export_rows
-
         with self._mutex:
             rows, self._rows = self._rows, []
         folder = self.folder / _ANSWERS_FOLDER
@@ -307,7 +303,7 @@ class RemoteCopy:
                 path.write_bytes(b"")
         self._save(self._state())
         self._objects.put(_MARKER, self._sign())
-        superseded = {name for name in self._sent if _PART.fullmatch(name)} - parts.keys()
+        superseded = {name for name in self._sent if re.fullmatch(_PART, name)} - parts.keys()
         self._objects.delete([*superseded, *old_jobs])
         self._old_jobs -= old_jobs
         for name in superseded:
@@ -338,13 +334,8 @@ class RemoteCopy:
         with self._turn:
             self._look()
             self._objects.delete([_MANIFEST])
-            names = [name for name in self._objects.names() if _is_ours(name)]
-            self._objects.delete([*names, _MARKER])
-
-
-def _is_ours(name: str) -> bool:
-    patterns = _PART, _ANSWERS, _JOB
-    return name in _FILES or any(pattern.fullmatch(name) for pattern in patterns)
+            is_ours = re.compile("|".join((*map(re.escape, _FILES), _PART, _ANSWERS, _JOB)))
+            self._objects.delete([*filter(is_ours.fullmatch, self._objects.names()), _MARKER])
 
 
 def _parts(manifest: Path) -> dict[str, Checksum]:
