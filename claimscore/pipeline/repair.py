@@ -47,6 +47,6 @@ def repair(
     directory.invalidate(undone | {_RECORDS: unread})
     more = f" (and {len(damages) - 1:,} more)" if len(damages) > 1 else ""
     n_chunks = len(unread.union(*undone.values()))
-    again = "what it said to be done" if lines else f"{n_chunks:,} chunk{'s' * (n_chunks != 1)}"
+    again = "its steps" if lines else f"{n_chunks:,} chunk{'s' * (n_chunks != 1)}"
     directory.event("damaged", files=damages[:_NAMED], damaged=len(damages), chunks=n_chunks)
     reporter.notice(f"{damages[0]}{more}; {again} made again")

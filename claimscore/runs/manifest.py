@@ -80,11 +80,9 @@ class Manifest:
                     self.damaged.append(f"{self._path}, line {self._n_lines}: damaged")
 
     def open_for_writing(self) -> None:
-        """Begin the file, or take damaged lines out of it; for the only writer."""
+        """Begin the file: from now on one that is not there is lost. For the only writer."""
         if self.is_missing:
-            self._append(b"")  # from now on a file that is not there is lost
-        elif self.damaged:
-            self._rewrite()
+            self._append(b"")
 
     # Finished steps
 
@@ -182,8 +180,13 @@ class Manifest:
         return self._commit(parts)
 
     def undo(self, steps: Mapping[str, Collection[int]]) -> list[PartSet]:
-        """Make steps of chunks count no more, all at once; returns as `add` does."""
-        return self._commit({step: list(chunks) for step, chunks in steps.items()})
+        """Make steps of chunks count no more, all at once, and take damaged lines out of the file;
+        returns as `add` does."""
+        superseded = self._commit({step: list(chunks) for step, chunks in steps.items()})
+        if self.damaged:
+            with self._turn:
+                self._rewrite()
+        return superseded
 
     def _commit(self, entry: Entry) -> list[PartSet]:
         with self._turn:

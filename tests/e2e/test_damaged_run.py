@@ -167,7 +167,7 @@ def test_any_damage_is_mended(finished: RunConfig, seed: int, n_files: int) -> N
         known = [
             *parts(out),
             *(out / name for name in ("scores.parquet", "summary.json")),
-            *(state / name for name in ("plan.json", "scores.json")),
+            *(state / name for name in ("plan.json", "scores.json", "manifest.log")),
         ]
         for path in draw.sample(known, n_files):
             draw.choice(DAMAGES)(path, draw.randrange(10**6))
