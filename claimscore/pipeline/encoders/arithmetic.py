@@ -64,8 +64,8 @@ def multiplies_faster(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-    found = (getattr(torch.cpu, name, None) for name in names)  # private to torch
-    return any(is_supported is not None and is_supported() for is_supported in found)
+    checks = (getattr(torch.cpu, name, None) for name in names)  # private to torch
+    return any(is_supported is not None and is_supported() for is_supported in checks)
 
 
 def is_safe(role: str, config: EncoderConfig, device: torch.device, load: Load) -> bool:

@@ -129,8 +129,8 @@ class PaddedBackbone:
         return self.states(batch)[torch.from_numpy(batch.starts).to(self.device)]
 
     def layers(self, batch: TokenBatch, n_layers: int) -> list[Tensor]:
-        found = self._model(batch, output_hidden_states=True).hidden_states
-        last = found[1:][-n_layers:] or found[-1:]  # the first are the embeddings
+        states = self._model(batch, output_hidden_states=True).hidden_states
+        last = states[1:][-n_layers:] or states[-1:]  # the first are the embeddings
         return [self._model.packed(states, batch) for states in last]
 
 
@@ -217,14 +217,14 @@ class BatchedModel:
 
         It gets a batch and the places of its rows. The others are as in `BatchRunner.run`.
         """
-        found: dict[int, Any] = {}
+        results: dict[int, Any] = {}
 
         def run(places: NDArray[np.int64], batch: TokenBatch) -> None:
             numbers = places.tolist()
-            found.update(zip(numbers, forward(numbers, batch), strict=True))
+            results.update(zip(numbers, forward(numbers, batch), strict=True))
 
         self._runner.run(items, rows, run, lengths=lengths, owners=owners, on_batch=on_batch)
-        return [found[place] for place in range(len(found))]
+        return [results[place] for place in range(len(results))]
 
 
 class TextModel(BatchedModel):

@@ -54,9 +54,9 @@ def distinct_pairs(pairs: Sequence[Pair]) -> DistinctPairs:
     texts = distinct(list(chain.from_iterable(pairs)))
     places = texts.inverse.reshape(-1, 2)
     numbers = places[:, 0] * len(texts.items) + places[:, 1]
-    _, found, inverse = np.unique(numbers, return_index=True, return_inverse=True)
-    order = np.argsort(found)  # of first occurrence, not of the numbers
-    first, rank = found[order], np.empty_like(order)
+    _, places_first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+    order = np.argsort(places_first)  # of first occurrence, not of the numbers
+    first, rank = places_first[order], np.empty_like(order)
     rank[order] = np.arange(len(order))
     items = [pairs[i] for i in first.tolist()]
     return DistinctPairs(Distinct(items, rank[inverse]), texts.items, places[first])

@@ -66,8 +66,8 @@ class Adapter(NamedTuple):
     @property
     def threshold(self) -> float | None:
         """The probability of entailment from which on a text carries a claim, where one is fit."""
-        found = self.metadata.get("threshold")
-        return None if found is None else float(found)
+        threshold = self.metadata.get("threshold")
+        return None if threshold is None else float(threshold)
 
 
 class SegmentHead(nn.Module):
@@ -109,11 +109,11 @@ def find_backbone(folder: Path | None = None, *, offline: bool = False) -> Path:
             + _how_to_install()
         )
     weights = (folder / "model.safetensors").resolve()
-    found = file_sha256(weights)
-    if found != BACKBONE_SHA256:
+    digest = file_sha256(weights)
+    if digest != BACKBONE_SHA256:
         raise ConfigError(
             f"{weights} is not the {BACKBONE_HUB_ID} that the embedded NLI model was trained on: "
-            f"its SHA-256 is {found}, expected {BACKBONE_SHA256}. " + _how_to_install()
+            f"its SHA-256 is {digest}, expected {BACKBONE_SHA256}. " + _how_to_install()
         )
     return folder
 
@@ -297,10 +297,10 @@ def packed_bert(
         return linear_of(weights[f"{name}.weight"], weights[f"{name}.bias"])
 
     def normed(name: str) -> nn.LayerNorm:
-        found = nn.LayerNorm(len(weights[f"{name}.bias"]), eps=eps, device="meta")
-        found.weight = nn.Parameter(weights[f"{name}.weight"], requires_grad=False)
-        found.bias = nn.Parameter(weights[f"{name}.bias"], requires_grad=False)
-        return found
+        layer_norm = nn.LayerNorm(len(weights[f"{name}.bias"]), eps=eps, device="meta")
+        layer_norm.weight = nn.Parameter(weights[f"{name}.weight"], requires_grad=False)
+        layer_norm.bias = nn.Parameter(weights[f"{name}.bias"], requires_grad=False)
+        return layer_norm
 
     norm = normed("embeddings.LayerNorm")
     tables = {
@@ -310,8 +310,8 @@ def packed_bert(
 
     def embed(inputs: dict[str, Tensor]) -> Tensor:
         word, kind, place = (F.embedding(inputs[name][0], table) for name, table in tables.items())
-        found: Tensor = norm(word + kind + place)
-        return found
+        states: Tensor = norm(word + kind + place)
+        return states
 
     def layer(name: str) -> Layer:
         parts: dict[str, Any] = {f: linear(f"{name}.{path}") for f, path in paths.items()}

@@ -134,14 +134,14 @@ class BatchedEmbedder(TextModel):
         tokenizer leaves nothing or which do not fit into memory.
         """
         unique = distinct_texts(texts)
-        found = self._each(unique, self._encoded(unique).rows, self._vectors, on_batch)
-        return np.stack(found)[unique.inverse] if found else np.zeros((0, 0), dtype=np.float32)
+        vectors = self._each(unique, self._encoded(unique).rows, self._vectors, on_batch)
+        return np.stack(vectors)[unique.inverse] if vectors else np.zeros((0, 0), dtype=np.float32)
 
     def _vectors(self, places: list[int], batch: TokenBatch) -> NDArray[np.float32]:
         read = self._backbone.first if self.layout.reads_first_only else self._backbone.states
-        vectors = refuse_nan(self.layout.vectors(read(batch), batch.lengths), self.info)
-        found: NDArray[np.float32] = vectors.cpu().numpy()
-        return found
+        states = refuse_nan(self.layout.vectors(read(batch), batch.lengths), self.info)
+        vectors: NDArray[np.float32] = states.cpu().numpy()
+        return vectors
 
 
 def load(config: EncoderConfig) -> BatchedEmbedder:
@@ -224,20 +224,20 @@ def _refuse_prompt(source: ModelFolder) -> None:
 def _pooling(source: ModelFolder, folder: Path) -> str:
     """The name of the one pooling; older folders have a yes or no for each kind."""
     settings = _settings(source, folder / "config.json", needed=True)
-    found = settings.get("pooling_mode")
-    if found is None:
+    pooling = settings.get("pooling_mode")
+    if pooling is None:
         marks = [key.removeprefix("pooling_mode_") for key, on in settings.items() if on is True]
         renamed = {"cls_token": "cls", "mean_tokens": "mean"}
         known = [renamed.get(mark, mark) for mark in marks if mark != "include_prompt"]
-        found = known[0] if len(known) == 1 else "+".join(known)
-    if isinstance(found, list):
-        found = "+".join(map(str, found))
-    if found not in POOLINGS:
+        pooling = known[0] if len(known) == 1 else "+".join(known)
+    if isinstance(pooling, list):
+        pooling = "+".join(map(str, pooling))
+    if pooling not in POOLINGS:
         raise ConfigError(
-            f"{source.name}: its pooling {found or '(none)'} is not known here "
+            f"{source.name}: its pooling {pooling or '(none)'} is not known here "
             f"(known: {', '.join(POOLINGS)}); name another sentence encoder"
         )
-    return str(found)
+    return str(pooling)
 
 
 def _dense(source: ModelFolder, folder: Path, device: torch.device) -> nn.Module:

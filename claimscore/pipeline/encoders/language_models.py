@@ -126,9 +126,9 @@ class CausalLikelihood(Likelihood):
                 yield self._log_probability(logits[i, first - 1 : len(row) - 1], row[first:])
 
         owners = np.array([text for text, _ in windows], dtype=np.int64)
-        found = self._each(unique, rows, forward, on_batch, owners=owners)
+        output = self._each(unique, rows, forward, on_batch, owners=owners)
         numbers = np.array([(0.0, len(row) - 1) for row in ids]).reshape(-1, 2)
-        np.add.at(numbers[:, 0], owners, found)
+        np.add.at(numbers[:, 0], owners, output)
         return numbers[unique.inverse]
 
 
@@ -169,8 +169,8 @@ class Seq2SeqLikelihood(Likelihood):
                 yield self._log_probability(logits[i, : len(row)], row)
 
         lengths = given.lengths + wanted.lengths
-        found = self._each(pairs, given.rows, forward, on_batch, lengths=lengths)
-        numbers = np.stack([np.array(found, dtype=np.float64), wanted.lengths], axis=1)
+        output = self._each(pairs, given.rows, forward, on_batch, lengths=lengths)
+        numbers = np.stack([np.array(output, dtype=np.float64), wanted.lengths], axis=1)
         return numbers[pairs.inverse]
 
     def truncates(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
@@ -193,8 +193,8 @@ def load_causal(config: EncoderConfig) -> CausalLikelihood:
     loaded, options = load_language_model(config, config.causal_lm, AutoModelForCausalLM)
 
     def logits(**inputs: Tensor) -> Tensor:
-        found: Tensor = loaded.model(**inputs, use_cache=False).logits
-        return found
+        output: Tensor = loaded.model(**inputs, use_cache=False).logits
+        return output
 
     _refuse_looking_ahead(loaded.info.model, logits, options["device"])
     return CausalLikelihood(loaded.info, logits, loaded.tokenizer, **options)
@@ -215,8 +215,8 @@ def load_seq2seq(config: EncoderConfig) -> Seq2SeqLikelihood:
 
     def logits(labels: Tensor, **inputs: Tensor) -> Tensor:
         begun = model.prepare_decoder_input_ids_from_labels(labels=labels)
-        found: Tensor = model(**inputs, decoder_input_ids=begun, use_cache=False).logits
-        return found
+        output: Tensor = model(**inputs, decoder_input_ids=begun, use_cache=False).logits
+        return output
 
     return Seq2SeqLikelihood(loaded.info, logits, loaded.tokenizer, **options)
 

@@ -100,7 +100,7 @@ class MaskedLanguageModel(Likelihood):
     ) -> NDArray[np.float64]:
         """Return ``[n, 4]`` as `help_counts`, of the model trained on the summary and as it is."""
         pairs = distinct(list(zip(sources, summaries, strict=True)))
-        found = np.zeros((len(pairs.items), 4))
+        output = np.zeros((len(pairs.items), 4))
         for place, (source, summary) in enumerate(pairs.items):
             one = distinct([(source, summary)])
             maskings = [
@@ -112,10 +112,10 @@ class MaskedLanguageModel(Likelihood):
             tuned = self._tuned(summary)
             before = self._right(one, maskings, owners, self._logits, None)
             after = self._right(one, maskings, owners, tuned, None)
-            found[place] = _counts(1, owners, before, after)[0]
+            output[place] = _counts(1, owners, before, after)[0]
             if on_batch is not None:
                 on_batch(place + 1)
-        return found[pairs.inverse]
+        return output[pairs.inverse]
 
     def truncates(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.bool_]:
         """Return for each (source, summary) whether something was cut, ``[n]``."""
@@ -199,10 +199,10 @@ class MaskedLanguageModel(Likelihood):
         """For each masking which of its masked tokens are predicted."""
 
         def forward(places: list[int], batch: TokenBatch) -> Iterator[NDArray[np.bool_]]:
-            found = logits(batch)
+            output = logits(batch)
             for i, place in enumerate(places):
-                masked = torch.tensor(maskings[place].places, device=found.device)
-                best = found[i, masked].argmax(-1).cpu().numpy()
+                masked = torch.tensor(maskings[place].places, device=output.device)
+                best = output[i, masked].argmax(-1).cpu().numpy()
                 yield best == np.array(maskings[place].answers)
 
         rows = WholeRows(ragged(masking.ids for masking in maskings))
@@ -248,7 +248,7 @@ class MaskedLanguageModel(Likelihood):
         """Ids and labels of every masking of every chunk of the summary."""
         draw = random.Random(SEED)
         ids = tuple(self._ids(summary))
-        found = []
+        output = []
         size = min(CHUNK, self.limit - 2)
         for start in range(0, len(ids), STRIDE):
             chunk = ids[start : start + size]
@@ -257,8 +257,8 @@ class MaskedLanguageModel(Likelihood):
             n = max(int(len(chunk) * MASKED), 1)
             for begin in range(0, len(places), n):
                 masking = self._masked(chunk, sorted(places[begin : begin + n]))
-                found.append(self._example(masking.after(*self._specials), draw))
-        return found
+                output.append(self._example(masking.after(*self._specials), draw))
+        return output
 
     def _example(self, masking: Masking, draw: random.Random) -> tuple[list[int], list[int]]:
         ids, labels = list(masking.ids), [_IGNORED] * len(masking.ids)
@@ -280,10 +280,10 @@ def _counts(
     after: Sequence[NDArray[np.bool_]],
 ) -> NDArray[np.float64]:
     """``[n, 4]``: right in neither, only after, only before, in both."""
-    found = np.zeros((n, 4))
+    output = np.zeros((n, 4))
     for owner, one, other in zip(owners, before, after, strict=True):
-        found[owner] += np.bincount(2 * one + other, minlength=4)
-    return found
+        output[owner] += np.bincount(2 * one + other, minlength=4)
+    return output
 
 
 def _first_parts(parts: Sequence[Ids], room: int) -> Ids:
@@ -302,8 +302,8 @@ def _clean(text: str) -> str:
 
 def _logits_of(model: Any) -> Callable[..., Tensor]:
     def logits(**inputs: Tensor) -> Tensor:
-        found: Tensor = model(**inputs).logits
-        return found
+        output: Tensor = model(**inputs).logits
+        return output
 
     return logits
 

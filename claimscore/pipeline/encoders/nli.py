@@ -164,11 +164,11 @@ class BatchedPairClassifier(BatchedModel):
             item="a pair",
             on_batch=on_batch,
         )
-        found = np.empty((len(given.pairs.items), 3), dtype=np.float32)
+        probabilities = np.empty((len(given.pairs.items), 3), dtype=np.float32)
         if computed:
             order, logits = zip(*computed, strict=True)
-            found[np.concatenate(order)] = self._probabilities(torch.cat(logits))
-        return found
+            probabilities[np.concatenate(order)] = self._probabilities(torch.cat(logits))
+        return probabilities
 
     def text_lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return how many tokens each of distinct texts has, special ones not among them."""
@@ -256,8 +256,8 @@ def verdict_columns(
 
 def _threshold(settings: Any) -> float | None:
     """The one in the model's configuration, where there is one."""
-    found = getattr(settings, "threshold", None)
-    return float(found) if isinstance(found, float) and 0 < found < 1 else None
+    threshold = getattr(settings, "threshold", None)
+    return float(threshold) if isinstance(threshold, float) and 0 < threshold < 1 else None
 
 
 def _load_sequence_to_sequence(

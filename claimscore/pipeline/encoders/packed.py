@@ -110,7 +110,7 @@ def attend(
     plain = bias is None and segments.read is None
     if plain and query.dtype != torch.float32 and has_varlen(query.device):
         return _on_device(query, key, value, segments, scale, window)
-    found = torch.empty_like(query, memory_format=torch.contiguous_format)
+    output = torch.empty_like(query, memory_format=torch.contiguous_format)
     for group in segments.groups:
         own = slice(group.token, group.token + group.rows * group.length)
         first_only = len(query) != len(key)
@@ -121,8 +121,8 @@ def attend(
             mask = seen if mask is None else mask.masked_fill(~seen, -torch.inf)
         q, k, v = (_rows(part, group) for part in (query[asked], key[own], value[own]))
         context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
-        found[asked] = context.transpose(1, 2).flatten(0, 1)
-    return found
+        output[asked] = context.transpose(1, 2).flatten(0, 1)
+    return output
 
 
 def _seen(
@@ -175,7 +175,7 @@ def _on_device(
     first_only = len(query) != len(key)
     rows = torch.arange(len(segments.starts) + 1, dtype=torch.int32, device=query.device)
     attention: Any = varlen.varlen_attn  # its signature differs between releases
-    found: Tensor = attention(
+    output: Tensor = attention(
         query,
         key,
         value,
@@ -187,7 +187,7 @@ def _on_device(
         num_splits=1,
         window_size=(-1, -1) if window is None else (window, window),
     )
-    return found
+    return output
 
 
 class Product(nn.Module):
@@ -210,18 +210,18 @@ class Product(nn.Module):
 
     def forward(self, states: Tensor, plus: Tensor | None = None) -> Tensor:
         given, ops = states.to(self._dtype), torch.ops.mkldnn
-        found: Tensor
+        output: Tensor
         if not self._packed:
-            found = F.linear(given, self.weight, self.bias)
-            found = found if self._gelu is None else F.gelu(found, approximate=self._gelu)
+            output = F.linear(given, self.weight, self.bias)
+            output = output if self._gelu is None else F.gelu(output, approximate=self._gelu)
         elif plus is not None and plus.dtype == self._dtype:
-            found = ops._linear_pointwise.binary(given, plus, self.weight, self.bias, "add")
-            return found
+            output = ops._linear_pointwise.binary(given, plus, self.weight, self.bias, "add")
+            return output
         else:
             name, form = ("none", "none") if self._gelu is None else ("gelu", self._gelu)
-            found = ops._linear_pointwise(given, self.weight, self.bias, name, [], form)
-        found = found.to(self._out)
-        return found if plus is None else found.add_(plus)
+            output = ops._linear_pointwise(given, self.weight, self.bias, name, [], form)
+        output = output.to(self._out)
+        return output if plus is None else output.add_(plus)
 
 
 def pack(weight: Tensor) -> Tensor | None:
@@ -234,8 +234,8 @@ def pack(weight: Tensor) -> Tensor | None:
     try:
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)
         probe = torch.zeros(2, weight.shape[1], dtype=weight.dtype)
-        found = torch.ops.mkldnn._linear_pointwise(probe, packed, None, "gelu", [], "none")
-        torch.ops.mkldnn._linear_pointwise.binary(probe, found, packed, None, "add")
+        output = torch.ops.mkldnn._linear_pointwise(probe, packed, None, "gelu", [], "none")
+        torch.ops.mkldnn._linear_pointwise.binary(probe, output, packed, None, "add")
     except (AttributeError, RuntimeError, TypeError):
         return None
     return packed
@@ -317,8 +317,8 @@ class Layer:
         if self._normed_sum:
             first, second = self._norms
             attended = first(self._attend(asked, states, segments, asked))
-            found: Tensor = second(self._feed(attended, attended))
-            return found
+            output: Tensor = second(self._feed(attended, attended))
+            return output
         first, second = self._norms
         normed = first(states)
         given = normed[segments.starts] if first_only else normed
@@ -340,10 +340,10 @@ class Layer:
                 (self._value, states),
             )
         )
-        found: Tensor = self._attended(
+        output: Tensor = self._attended(
             self._attention(query, key, value, segments).flatten(1), plus
         )
-        return found
+        return output
 
     def _feed(self, states: Tensor, plus: Tensor) -> Tensor:
         inner = self._inner(states)
@@ -351,8 +351,8 @@ class Layer:
             inner = self._activation(inner)
         if self._gate is not None:
             inner *= self._gate(states)
-        found: Tensor = self._outer(inner, plus)
-        return found
+        output: Tensor = self._outer(inner, plus)
+        return output
 
 
 class PackedBatch(TokenBatch):
@@ -375,15 +375,15 @@ class PackedBatch(TokenBatch):
         return Segments.of(TokenBatch(*self), self.device)  # itself would be a circle
 
     def cut(self, rows: Sequence[int]) -> list[TokenBatch]:
-        batches, found = super().cut(rows), list[TokenBatch]()
+        batches, output = super().cut(rows), list[TokenBatch]()
         sizes = [len(batch.ids) for batch in batches]
         cut = zip(*(part.split_with_sizes(sizes, 1) for part in self.inputs.values()), strict=True)
         for batch, parts in zip(batches, cut, strict=True):
             inputs = dict(zip(self.inputs, parts, strict=True))
             packed = self.with_inputs(batch, self.device, inputs)
             packed.segments = Segments.of(batch, self.device)
-            found.append(packed)
-        return found
+            output.append(packed)
+        return output
 
 
 class PackedBackbone(nn.Module):
@@ -434,24 +434,24 @@ class PackedBackbone(nn.Module):
         return self._last(batch, first_only=True)
 
     def layers(self, batch: TokenBatch, n_layers: int) -> list[Tensor]:
-        found: list[Tensor] = self(batch, n=n_layers)
-        return found
+        output: list[Tensor] = self(batch, n=n_layers)
+        return output
 
     def _last(self, batch: TokenBatch, **options: bool) -> Tensor:
-        found: list[Tensor] = self(batch, **options)
-        return found[-1]
+        output: list[Tensor] = self(batch, **options)
+        return output[-1]
 
     def forward(self, batch: TokenBatch, *, first_only: bool = False, n: int = 1) -> list[Tensor]:
         """The states of the last ``n`` layers; those of the embeddings where there is none."""
         packed = self.prepare(batch)
-        found = [self._embed(packed.inputs)]
+        output = [self._embed(packed.inputs)]
         for i, layer in enumerate(self._layers, 1):
             last = first_only and i == len(self._layers)
-            found.append(layer(found[-1], packed.segments, first_only=last))
-            del found[: -min(n, len(self._layers))]
+            output.append(layer(output[-1], packed.segments, first_only=last))
+            del output[: -min(n, len(self._layers))]
         if self._norm is not None:
-            found[-1] = self._norm(found[-1])
-        return found
+            output[-1] = self._norm(output[-1])
+        return output
 
     def _positions(self, batch: TokenBatch) -> NDArray[np.int64]:
         """Places within the row; RoBERTa and its kin count from the padding index on, and do not
@@ -464,5 +464,5 @@ class PackedBackbone(nn.Module):
         running = np.cumsum(counted)
         before = running[batch.starts] - counted[batch.starts]
         places = running - np.repeat(before, batch.lengths)
-        found: NDArray[np.int64] = places * counted + self._padding_index
-        return found
+        output: NDArray[np.int64] = places * counted + self._padding_index
+        return output

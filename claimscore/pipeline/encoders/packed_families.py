@@ -49,17 +49,17 @@ class Family(NamedTuple):
 
     def layer_parts(self, model: Any, layer: Any) -> LayerParts:
         """The parts of a layer of transformers' model."""
-        config, found = model.config, dict[str, Any]()
+        config, output = model.config, dict[str, Any]()
         for names, path in self.parts.items():
             fields = names.split()
             part: Any = attrgetter(*path.split("+"))(layer)
             parts = _split(part, len(fields)) if len(fields) > 1 else [part]
-            found.update(zip(fields, parts, strict=True))
+            output.update(zip(fields, parts, strict=True))
         acts = (getattr(config, name, None) for name in _ACTIVATIONS)
-        found["activation"] = _gelu_or(next(filter(None, acts)), found["activation"])
+        output["activation"] = _gelu_or(next(filter(None, acts)), output["activation"])
         attention = self.attention(model, layer)
         heads = config.num_attention_heads
-        return LayerParts(**found, heads=heads, attention=attention, normed_sum=self.normed_sum)
+        return LayerParts(**output, heads=heads, attention=attention, normed_sum=self.normed_sum)
 
 
 #: The settings of transformers' configs that may name the activation.
@@ -96,8 +96,8 @@ def packed_backbone(
 
     def embed(inputs: dict[str, Tensor]) -> Tensor:
         states = embeddings(**{name: part for name, part in inputs.items() if name in taken})[0]
-        found: Tensor = states if after is None else after(states)
-        return found
+        output: Tensor = states if after is None else after(states)
+        return output
 
     stock = _every_layer(model, family.layers)
     made = {id(one): Layer(family.layer_parts(model, one), dtype) for one in stock}
@@ -125,8 +125,8 @@ def classifier_logits(model: Any, backbone: PackedBackbone) -> Callable[[TokenBa
             states = torch.segment_reduce(backbone.states(batch), "mean", lengths=lengths)
         else:
             states = backbone.first(batch)
-        found: Tensor = family.head(model, states)
-        return found
+        output: Tensor = family.head(model, states)
+        return output
 
     return logits
 
@@ -149,8 +149,8 @@ def _every_layer(model: Any, path: str) -> list[Any]:
 
 def _gelu_or(name: Any, module: Any) -> Callable[[Tensor], Tensor]:
     """An activation; GELU as the function that is computed within the product."""
-    found: Callable[[Tensor], Tensor] = _GELUS.get(name, module)
-    return found
+    output: Callable[[Tensor], Tensor] = _GELUS.get(name, module)
+    return output
 
 
 #: By transformers' names of activations.
@@ -176,8 +176,8 @@ class _Bucketed:
 
     def _table(self, length: int) -> Tensor:
         places = torch.arange(length, device=self._bias.weight.device)
-        found: Tensor = self._bias(self._bucket(places[None, :] - places[:, None]))
-        return found.permute(2, 0, 1).contiguous()
+        output: Tensor = self._bias(self._bucket(places[None, :] - places[:, None]))
+        return output.permute(2, 0, 1).contiguous()
 
 
 class _Disentangled:
@@ -222,14 +222,14 @@ class _Disentangled:
             size = (group.rows, heads, asked, group.length)
             row, token = (1, group.row) if first_only else (group.length, group.token)
             of_asked, of_read = tables
-            found = torch.zeros((), device=query.device, dtype=query.dtype)
+            output = torch.zeros((), device=query.device, dtype=query.dtype)
             if of_asked is not None:
                 steps = (row * width, len(query) * width, width - 1, 1)
-                found = of_asked.as_strided(size, steps, token * width + far - 1)
+                output = of_asked.as_strided(size, steps, token * width + far - 1)
             if of_read is not None:
                 steps = (group.length * width, n * width, 1, width - 1)
-                found = found + of_read.as_strided(size, steps, group.token * width + far - 1)
-            return found
+                output = output + of_read.as_strided(size, steps, group.token * width + far - 1)
+            return output
 
         return attend(query, key, value, segments, scale=self._scale, bias=bias)
 
@@ -237,10 +237,10 @@ class _Disentangled:
         """The place in the tables of each distance from ``1 - far`` to ``far - 1``."""
         from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
-        found = torch.arange(1 - far, far, device=device)
+        output = torch.arange(1 - far, far, device=device)
         if min(self._buckets) > 0:
-            found = make_log_bucket_position(found, *self._buckets).long()
-        return (found + self._span).clamp(0, 2 * self._span - 1)
+            output = make_log_bucket_position(output, *self._buckets).long()
+        return (output + self._span).clamp(0, 2 * self._span - 1)
 
 
 def _split(linear: nn.Linear, n: int) -> list[nn.Linear]:
@@ -251,11 +251,11 @@ def _split(linear: nn.Linear, n: int) -> list[nn.Linear]:
 
 def linear_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     """A linear layer of these tensors, which are not copied."""
-    found = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    found.weight = nn.Parameter(weight, requires_grad=False)
+    output = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    output.weight = nn.Parameter(weight, requires_grad=False)
     if bias is not None:
-        found.bias = nn.Parameter(bias, requires_grad=False)
-    return found
+        output.bias = nn.Parameter(bias, requires_grad=False)
+    return output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -366,8 +366,8 @@ def packed_t5(
         states = norm(states)
         if config.scale_decoder_outputs:
             states = states * config.d_model**-0.5
-        found: Tensor = head(states)
-        return found
+        output: Tensor = head(states)
+        return output
 
     return backbone, logits
 

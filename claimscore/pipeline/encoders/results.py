@@ -158,8 +158,8 @@ class ModelStore:
                     file.execute(f"PRAGMA application_id = {_OURS}")
                 return work(file)
         except (OSError, sqlite3.OperationalError) as exc:
-            why = reason(exc) if isinstance(exc, OSError) else str(exc)
-            self._stop(f"{why}; {_ADVICE}", may_read=self._may_read and writes)
+            why = reason(exc) if isinstance(exc, OSError) else f"{exc}; {_ADVICE}"
+            self._stop(why, may_read=self._may_read and writes)
         except (sqlite3.Error, TypeError, ValueError) as exc:
             self._stop(f"{exc}; remove or rename the file to begin anew", may_read=False)
         return otherwise

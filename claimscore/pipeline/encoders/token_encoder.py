@@ -110,8 +110,8 @@ class BatchedTokenEncoder(TextModel):
                 yield TokenLayers(row[:, text.own], text.pieces, np.array(text.words))
 
         rows = WholeRows(ragged(text.ids for text in placed))
-        found = self._each(unique, rows, forward, on_batch)
-        return [found[i] for i in unique.inverse.tolist()]
+        layers = self._each(unique, rows, forward, on_batch)
+        return [layers[i] for i in unique.inverse.tolist()]
 
     def bertscore(
         self,
@@ -164,13 +164,13 @@ class BatchedTokenEncoder(TextModel):
         rows = WholeRows(ragged(encoded.ids.row(text).tolist() for text in texts))
         tell = on_batch and (lambda done: on_batch(window.start))  # which may stop the work
         try:
-            found = self._each(distinct(texts), rows, forward, tell)
+            embeddings = self._each(distinct(texts), rows, forward, tell)
         except RejectedItemsError as exc:
             owners = _pairs_with([texts[place] for place in exc.indices], sides)
             raise RejectedItemsError(str(exc), exc.kind, owners) from exc
         return {
             text: (states, torch.from_numpy(encoded.own(text)).to(states.device))
-            for text, states in zip(texts, found, strict=True)
+            for text, states in zip(texts, embeddings, strict=True)
         }
 
     def _place_tokens(self, text: str) -> _PlacedTokens:

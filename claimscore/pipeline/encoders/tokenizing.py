@@ -223,8 +223,8 @@ def text_ids(tokenizer: Any, texts: Sequence[str]) -> Ragged:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     with alone(tokenizer):
         if backend is None or not hasattr(backend, "encode_batch_fast"):
-            found = tokenizer(list(texts), add_special_tokens=False, verbose=False)
-            return ragged(found["input_ids"])
+            encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)
+            return ragged(encoded["input_ids"])
         backend.no_truncation()  # an earlier call may have left it on
         backend.no_padding()
         rows = backend.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -248,9 +248,9 @@ class KnownTexts:
         """Return the ids of distinct texts."""
         with alone(self._tokenizer):
             new = [text for text in texts if text not in self._known]
-            found = text_ids(self._tokenizer, new)
-            ends = np.cumsum(found.lengths).tolist()
-            flat, starts = found.flat, [0, *ends]
+            new_ids = text_ids(self._tokenizer, new)
+            ends = np.cumsum(new_ids.lengths).tolist()
+            flat, starts = new_ids.flat, [0, *ends]
             self._known.update(
                 (text, flat[a:b]) for text, a, b in zip(new, starts, ends, strict=False)
             )
@@ -260,7 +260,7 @@ class KnownTexts:
                 self._known.clear()
                 self._n_bytes = 0
         if not rows:
-            return found
+            return new_ids
         lengths = np.fromiter(map(len, rows), np.int64, count=len(rows))
         return Ragged(np.concatenate(rows), lengths)
 
@@ -344,8 +344,8 @@ class TextTokenizer:
             return [], []
         with alone(self._tokenizer):
             options |= {self._role: list(texts), "return_special_tokens_mask": True}
-            found = self._tokenizer(**options, verbose=False)
-        return list(found["input_ids"]), list(found["special_tokens_mask"])
+            encoded = self._tokenizer(**options, verbose=False)
+        return list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
 
 
 def refuse_bare(
