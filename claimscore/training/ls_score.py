@@ -45,16 +45,27 @@ from claimscore.training.recipes import (
 #: Of the word pieces that are deleted, and of a sentence's words that change places.
 SHARE = 0.2
 
+#: How summaries are damaged.
+NEGATIVES = ("delete", "add", "disorder_words", "disorder_sentences")
+
+#: Texts are cut to so many tokens in training alone.
+TRAIN_TOKENS = 128
+
+#: The head's learning rate, and records a step.
+HEAD_LR, BATCH_SIZE = 1e-3, 4
+
+#: Epochs in a row that rank worse than the best, after which the training ends.
+PATIENCE = 3
+
 _PUNCTUATION = frozenset(string.punctuation)
 _WORDS = re.compile(rf"[{re.escape(string.punctuation)}]|[^\s{re.escape(string.punctuation)}]+")
 
 
 class Candidates(NamedTuple):
-    """Ids of a document and of its summaries, the good one first; `kinds` names the others."""
+    """Ids of a document and of its summaries, the good one first."""
 
     document: list[int]
     summaries: list[list[int]]
-    kinds: tuple[str, ...]
 
 
 class DrawnRecords(NamedTuple):
@@ -66,10 +77,7 @@ class DrawnRecords(NamedTuple):
 
 
 class CandidateMaker:
-    """Turns a document and its summary into candidates, always the same for the same seed.
-
-    `joined` is what stands between sentences where one was added.
-    """
+    """Turns a document and its summary into candidates, always the same for the same seed."""
 
     def __init__(
         self,
@@ -78,13 +86,11 @@ class CandidateMaker:
         *,
         seed: int,
         max_tokens: int,
-        joined: str = " ",
     ) -> None:
         self._tokenizer = tokenizer
         self._negatives = tuple(negatives)
         self._seed = seed
         self._max_tokens = max_tokens
-        self._joined = joined
 
     def __call__(self, document: str, summary: str) -> Candidates | None:
         """The candidates; None where there is nothing to rank.
@@ -97,7 +103,7 @@ class CandidateMaker:
             return None
         pieces = self._pieces(summary)
         good = self._ids(pieces)
-        summaries, kinds = [good], []
+        summaries = [good]
         for name in self._negatives:
             rng = random.Random(f"{self._seed} {name} {document} {summary}")
             if name == "delete":
@@ -106,16 +112,15 @@ class CandidateMaker:
                 bad = self._ids(self._pieces(self._changed(name, sentences, of_document, rng)))
             if bad != good and len(bad) > 2:
                 summaries.append(bad)
-                kinds.append(name)
-        if not kinds:
+        if len(summaries) == 1:
             return None
-        return Candidates(self._ids(self._pieces(document)), summaries, tuple(kinds))
+        return Candidates(self._ids(self._pieces(document)), summaries)
 
     def _changed(
         self, name: str, sentences: Sequence[str], document: Sequence[str], rng: random.Random
     ) -> str:
         if name == "add":
-            return self._joined.join(add_sentence(sentences, document, rng))
+            return " ".join(add_sentence(sentences, document, rng))
         if name == "disorder_sentences":
             return " ".join(disorder_sentences(sentences, rng))
         return " ".join(word for words in disorder_words(sentences, rng) for word in words)
@@ -254,14 +259,7 @@ class LSTrainingResult:
 
 
 class Ranker(nn.Module):
-    """Backbone and head with the scores, the loss, and one pass over the records.
-
-    A subclass may have another `loss`, sum L over `padded` positions too, up to the most tokens,
-    and put another mark between sentences where one was `joined`.
-    """
-
-    padded = False
-    joined = " "
+    """Backbone and head with the scores, the loss, and one pass over the records."""
 
     def __init__(self, backbone: LoadedModel, config: LSTrainingConfig) -> None:
         super().__init__()
@@ -269,7 +267,6 @@ class Ranker(nn.Module):
         self.backbone = backbone.model
         self.head: LinguisticHead = new_head(backbone.model, config.seed).to(backbone.model.device)
         self._pad_id = int(backbone.tokenizer.pad_token_id)
-        self._width = min(config.max_tokens, backbone.limit) if self.padded else None
         for name, module in self.backbone.named_modules():
             if isinstance(module, nn.Dropout) and ".attention.self" not in name:
                 module.p = config.dropout
@@ -277,21 +274,13 @@ class Ranker(nn.Module):
             if "pooler" in name:
                 parameter.requires_grad_(False)
 
-    def loss(self, linguistic: Tensor, semantic: Tensor, kinds: Sequence[str]) -> Tensor:
-        """Σ over the negatives of max(0, 1 − (LS_good − LS_bad)), LS = 0.01·L + S.
-
-        ``linguistic`` is 0.01·L, ``[1 + negatives]``, the good summary first; ``kinds`` names the
-        negatives.
-        """
-        return hinges(linguistic + semantic)
-
     def optimizer(self, factor: float) -> torch.optim.Adam:
         """Adam with one group for the backbone and one for the head, rates times ``factor``."""
         groups = [
             {"params": [p for p in module.parameters() if p.requires_grad], "lr": rate * factor}
-            for module, rate in ((self.backbone, self.config.lr), (self.head, self.config.head_lr))
+            for module, rate in ((self.backbone, self.config.lr), (self.head, HEAD_LR))
         ]
-        return torch.optim.Adam(groups, weight_decay=self.config.weight_decay, fused=True)
+        return torch.optim.Adam(groups, fused=True)
 
     def train_epoch(
         self,
@@ -303,12 +292,12 @@ class Ranker(nn.Module):
         """Take one step a batch, records in an order drawn for the epoch; return the mean loss."""
         self.train()
         order = np.random.default_rng((self.config.seed, epoch)).permutation(len(records)).tolist()
-        size, total = self.config.batch_size, 0.0
+        size, total = BATCH_SIZE, 0.0
         steps = -(-len(records) // size)
         for step in range(steps):
             batch = [records[i] for i in order[step * size : (step + 1) * size]]
             torch.manual_seed((self.config.seed * 1_009 + epoch) * 1_000_003 + step)
-            loss = torch.stack([self.loss(*row) for row in self(batch)]).mean()
+            loss = torch.stack([hinges(scores) for scores in self(batch)]).mean()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves Tensor.backward untyped
             optimizer.step()
@@ -322,68 +311,63 @@ class Ranker(nn.Module):
     def measure(self, records: Sequence[Candidates]) -> tuple[float, float]:
         """The mean loss, and how often the good summary scores above all others."""
         self.eval()
-        size = self.config.batch_size
+        size = BATCH_SIZE
         batches = [records[i : i + size] for i in range(0, len(records), size)]
-        rows = [row for batch in batches for row in self(batch)]
-        scores = [linguistic + semantic for linguistic, semantic, _ in rows]
-        first = [bool((score[0] > score[1:]).all()) for score in scores]
-        return float(np.mean([float(self.loss(*row)) for row in rows])), float(np.mean(first))
+        rows = [scores for batch in batches for scores in self(batch)]
+        first = [bool((scores[0] > scores[1:]).all()) for scores in rows]
+        return float(np.mean([float(hinges(scores)) for scores in rows])), float(np.mean(first))
 
-    def forward(self, batch: Sequence[Candidates]) -> list[tuple[Tensor, Tensor, tuple[str, ...]]]:
-        """Of each record 0.01·L and S, ``[1 + negatives]`` each, and the kinds of negatives."""
+    def forward(self, batch: Sequence[Candidates]) -> tuple[Tensor, ...]:
+        """LS = 0.01·L + S of each record's summaries, ``[1 + negatives]``, the good one first."""
         documents, _ = self._read([record.document for record in batch])
         sizes = [len(record.summaries) for record in batch]
         rows = [row for record in batch for row in record.summaries]
-        summaries, linguistic = self._read(rows, self._width, likelihood=True)
+        summaries, linguistic = self._read(rows, likelihood=True)
         left = documents.repeat_interleave(torch.tensor(sizes, device=documents.device), dim=0)
         semantic = F.cosine_similarity(left, summaries, dim=1, eps=1e-6)
-        parts = (torch.split(linguistic, sizes), torch.split(semantic, sizes))
-        kinds = [record.kinds for record in batch]
-        return list(zip(*parts, kinds, strict=True))
+        return torch.split(linguistic + semantic, sizes)
 
     def _read(
-        self, rows: Sequence[list[int]], width: int | None = None, *, likelihood: bool = False
+        self, rows: Sequence[list[int]], *, likelihood: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The [CLS] states of the rows and, with ``likelihood``, their 0.01·L (else nothing).
 
         Rows of like lengths go through the backbone together.
         """
         order = longest_first([len(row) for row in rows])
-        widths = [width or len(rows[i]) for i in order]
+        widths = [len(rows[i]) for i in order]
         states: list[Tensor] = []
         values: list[Tensor] = []
         for batch in plan_batches(widths, 0, GROUP_TOKENS, padded=True):
             group = [rows[i] for i in order[batch.start : batch.stop]]
-            ids = self._tensor(group, width, self._pad_id)
-            mask = self._tensor([[1] * len(row) for row in group], width, 0)
+            ids = self._tensor(group, self._pad_id)
+            mask = self._tensor([[1] * len(row) for row in group], 0)
             hidden = self.backbone(input_ids=ids, attention_mask=mask).last_hidden_state
             states.append(hidden[:, 0])
             if likelihood:
-                counted = torch.ones_like(mask).bool() if width else mask.bool()
+                counted = mask.bool()
                 logs = torch.zeros(ids.shape, device=ids.device)
                 logs[counted] = self.head(hidden[counted], ids[counted])
                 values.append(ALPHA * logs.sum(dim=1) / mask.sum(dim=1))
         back = torch.from_numpy(np.argsort(order)).to(self.backbone.device)
         return torch.cat(states)[back], torch.cat(values)[back] if values else torch.zeros(0)
 
-    def _tensor(self, rows: Sequence[Sequence[int]], width: int | None, value: int) -> Tensor:
-        padded = pad(rows, width or max(map(len, rows)), value, left=False)
+    def _tensor(self, rows: Sequence[Sequence[int]], value: int) -> Tensor:
+        padded = pad(rows, max(map(len, rows)), value, left=False)
         return torch.from_numpy(padded).to(self.backbone.device)
 
 
 def hinges(scores: Tensor) -> Tensor:
-    """Σ over the others of max(0, 1 − (first − other))."""
+    """The loss of a record: Σ over the others of max(0, 1 − (first − other))."""
     return F.relu(1 - (scores[0] - scores[1:])).sum()
 
 
-def train_ls_score(
-    config: LSTrainingConfig, progress: OnTraining = silent, ranker: type[Ranker] = Ranker
-) -> LSTrainingResult:
+def train_ls_score(config: LSTrainingConfig, progress: OnTraining = silent) -> LSTrainingResult:
     """Train, and write the epoch that ranks best on the held-out records.
 
     Best is the largest share of held-out records whose good summary scores above all its
     negatives, then the smallest loss; the untrained model only where ``epochs`` is 0. After an
-    epoch with a smaller share than the best, the learning rate is a tenth; after ``patience`` of
+    epoch with a smaller share than the best, the learning rate is a tenth; after `PATIENCE` of
     them in a row it ends (as the published code). `InputError` where too little can be used.
     """
     device = resolve_device(config.device)
@@ -391,10 +375,9 @@ def train_ls_score(
     limit = min(config.max_tokens, backbone.limit)
     make = CandidateMaker(
         backbone.tokenizer,
-        config.negatives,
+        NEGATIVES,
         seed=config.seed,
-        max_tokens=min(limit, config.train_tokens),
-        joined=ranker.joined,
+        max_tokens=min(limit, TRAIN_TOKENS),
     )
     texts = read_texts(config.tables).select("source", "summary").unique(maintain_order=True)
     drawn = draw_records(texts.rows(), make, config.max_records, config.holdout, config.seed)
@@ -403,7 +386,7 @@ def train_ls_score(
             f"{', '.join(config.tables)}: too little to train on; it takes two documents that "
             f"have more sentences than their summaries ({drawn.skipped} pairs were left out)"
         )
-    model = ranker(backbone, config)
+    model = Ranker(backbone, config)
     optimizer, factor, worse = model.optimizer(1.0), 1.0, 0
     epochs = [LSEpoch(0, None, *model.measure(drawn.held_out))]
     best, kept = epochs[0], None
@@ -418,7 +401,7 @@ def train_ls_score(
             best, kept = epoch, {k: v.detach().clone() for k, v in model.state_dict().items()}
         epochs.append(epoch)
         worse = worse + 1 if falls else 0
-        if worse == config.patience:
+        if worse == PATIENCE:
             break
         if falls:
             factor *= 0.1

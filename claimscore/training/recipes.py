@@ -37,8 +37,8 @@ def silent(progress: TrainingProgress) -> None:
 class LSTrainingConfig:
     """Settings of a training of LS_Score; those that are no option are for Python.
 
-    ``holdout`` is a share of the documents. ``train_tokens`` cuts texts in training alone,
-    ``max_tokens`` in the model that is written. `ConfigError` for a value out of its range.
+    ``holdout`` is a share of the documents; ``max_tokens`` cuts texts in the model that is written.
+    `ConfigError` for a value out of its range.
     """
 
     tables: tuple[str, ...] = argument(
@@ -63,16 +63,10 @@ class LSTrainingConfig:
     seed: int = option(40, panel="Training", help="Seed of the training.")
     device: str = like(EncoderConfig, "device")
     offline: bool = like(EncoderConfig, "offline")
-    head_lr: float = 1e-3
-    weight_decay: float = 0.0
     dropout: float = 0.1
-    batch_size: int = 4
-    patience: int = 3
     max_records: int = 800
     holdout: float = 0.1
     max_tokens: int = 512
-    train_tokens: int = 128
-    negatives: tuple[str, ...] = ("delete", "add", "disorder_words", "disorder_sentences")
 
     def __post_init__(self) -> None:
         if self.out.resolve() == Path(self.backbone).expanduser().resolve():

@@ -95,12 +95,6 @@ class FakeModel:
         means = -lengths[:, 1].astype(float)
         return _PairNumbers(means, means - 1, cosine, lengths[:, 0], cut, lengths[:, 1], cut)
 
-    def padded_log_probs(
-        self, summaries: Sequence[str], *, on_batch: OnBatch | None = None
-    ) -> NDArray[np.float64]:
-        self._ask(summaries, on_batch)
-        return np.array([(-400.0, len(text)) for text in summaries]).reshape(-1, 2)
-
     def token_layers(
         self, texts: Sequence[str], n_layers: int, *, on_batch: OnBatch | None = None
     ) -> list[TokenLayers]:

@@ -38,11 +38,8 @@ class Backbone(Protocol):
         """Do for a batch what can be done while another thread has the device; not needed."""
         ...
 
-    def states(self, batch: TokenBatch, *, read: NDArray[np.int64] | None = None) -> Tensor:
-        """Return the last layer's states ``[tokens, hidden]``.
-
-        ``read`` says how many tokens of each row are attended to, where not all are.
-        """
+    def states(self, batch: TokenBatch) -> Tensor:
+        """Return the last layer's states ``[tokens, hidden]``."""
         ...
 
     def first(self, batch: TokenBatch) -> Tensor:
@@ -77,12 +74,17 @@ class PaddedModel:
         self._pad_left = pad_left
         self._with_types = with_types
 
-    def __call__(
-        self, batch: TokenBatch, *, read: NDArray[np.int64] | None = None, **options: Any
-    ) -> Any:
-        """Return what the model gives for the batch; ``read`` as in `Backbone`."""
-        attended = batch.lengths if read is None else read
-        return self._call(**self._inputs(batch, attended), **options)
+    def __call__(self, batch: TokenBatch, **options: Any) -> Any:
+        """Return what the model gives for the batch."""
+        rows = batch.split()
+        inputs = {
+            "input_ids": self.filled(rows),
+            "attention_mask": self.filled([np.ones(len(row)) for row in rows], 0),
+        }
+        if self._with_types:
+            types = batch._replace(ids=batch.types).split()
+            inputs["token_type_ids"] = self.filled(types, 0)
+        return self._call(**inputs, **options)
 
     def packed(self, states: Tensor, batch: TokenBatch) -> Tensor:
         """Return ``[rows, width, hidden]`` without its padding: ``[tokens, hidden]`` in float32."""
@@ -91,18 +93,6 @@ class PaddedModel:
         places = torch.arange(width, device=states.device)
         own = places >= width - lengths if self._pad_left else places < lengths
         return states[own].float()
-
-    def _inputs(self, batch: TokenBatch, attended: NDArray[np.int64]) -> dict[str, Tensor]:
-        rows = batch.split()
-        masks = [np.arange(len(row)) < n for row, n in zip(rows, attended, strict=True)]
-        inputs = {
-            "input_ids": self.filled(rows),
-            "attention_mask": self.filled(masks, 0),
-        }
-        if self._with_types:
-            types = batch._replace(ids=batch.types).split()
-            inputs["token_type_ids"] = self.filled(types, 0)
-        return inputs
 
     def filled(self, rows: Sequence[Any], value: int | None = None) -> Tensor:
         """Return rows ``[rows, width]`` filled up with padding, or with another value."""
@@ -122,8 +112,8 @@ class PaddedBackbone:
     def prepare(self, batch: TokenBatch) -> TokenBatch:
         return batch
 
-    def states(self, batch: TokenBatch, *, read: NDArray[np.int64] | None = None) -> Tensor:
-        return self._model.packed(self._model(batch, read=read).last_hidden_state, batch)
+    def states(self, batch: TokenBatch) -> Tensor:
+        return self._model.packed(self._model(batch).last_hidden_state, batch)
 
     def first(self, batch: TokenBatch) -> Tensor:
         return self.states(batch)[torch.from_numpy(batch.starts).to(self.device)]

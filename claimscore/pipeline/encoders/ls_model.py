@@ -43,7 +43,7 @@ from claimscore.pipeline.encoders.loading import (
     quiet,
 )
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
+from claimscore.pipeline.encoders.tokenizing import TokenBatch
 
 FORMAT = "claimscore-ls-score-2"
 SETTINGS, HEAD = "ls_score.json", "head.safetensors"
@@ -247,33 +247,6 @@ class LSModel(TextModel):
             summary_ids.lengths[summaries.inverse],
             summary_ids.n_cut[summaries.inverse],
         )
-
-    def padded_log_probs(
-        self, summaries: Sequence[str], *, on_batch: OnBatch | None = None
-    ) -> NDArray[np.float64]:
-        """Return ``[n, 2]``: the sum of log-probabilities over all ``max_tokens`` positions of
-        the padded summary, where padded ones ask for [PAD], and its number of tokens.
-
-        What the published code needs. Every padded position has a state and a normalising sum
-        of its own, so nothing can be left out: it costs as much as a summary of 512 tokens.
-        Raises as `score` does.
-        """
-        texts = distinct(list(summaries))
-        encoded = self._encoded(texts)
-        pad_id = int(self._tokenizer.pad_token_id)
-        filled = np.full((len(texts.items), self.limit), pad_id)
-        for i, row in enumerate(filled):
-            row[: encoded.lengths[i]] = encoded.ids.row(i)
-
-        def summed(places: list[int], batch: TokenBatch) -> NDArray[np.float64]:
-            """All positions have states; a text's own alone are attended to."""
-            states = self._backbone.states(batch, read=encoded.lengths[places])
-            values = self._log_probs(states, batch.ids).reshape(len(places), -1)
-            sums: NDArray[np.float64] = values.sum(axis=1)
-            return sums
-
-        sums = np.array(self._each(texts, WholeRows(ragged(filled)), summed, on_batch), dtype=float)
-        return np.stack([sums, encoded.lengths], axis=1)[texts.inverse]
 
     def _log_probs(self, states: Tensor, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """The log-probability of each id at its own place, ``[tokens]``."""

@@ -43,14 +43,12 @@ class Segments:
     """Where the rows of a batch are: ``starts`` of each row, ``within`` its row of each token, made
     for the models that ask for them.
 
-    ``read`` says how many tokens of each row are attended to, where not all are. ``shared`` is
-    what the layers of one model compute once for a batch, by a name of theirs.
+    ``shared`` is what the layers of one model compute once for a batch, by a name of theirs.
     """
 
     batch: TokenBatch
     device: torch.device
     groups: list[LengthGroup]
-    read: Tensor | None = None
     shared: dict[object, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -104,11 +102,11 @@ def attend(
     bias: Bias | None = None,
     window: int | None = None,
 ) -> Tensor:
-    """Attend within each row; see `Attention`. A token sees at most ``window`` to either side."""
+    """Attend within each row; see `Attention`. Without a ``bias``, a token sees at most ``window``
+    to either side."""
     if window is not None and window >= segments.longest - 1:
         window = None
-    plain = bias is None and segments.read is None
-    if plain and query.dtype != torch.float32 and has_varlen(query.device):
+    if bias is None and query.dtype != torch.float32 and has_varlen(query.device):
         return _on_device(query, key, value, segments, scale, window)
     output = torch.empty_like(query, memory_format=torch.contiguous_format)
     for group in segments.groups:
@@ -116,27 +114,18 @@ def attend(
         first_only = len(query) != len(key)
         asked = slice(group.row, group.row + group.rows) if first_only else own
         mask = None if bias is None else bias(group).to(query.dtype)
-        seen = _seen(segments, group, window, first_only=first_only)
-        if seen is not None:
-            mask = seen if mask is None else mask.masked_fill(~seen, -torch.inf)
+        if bias is None and window is not None and window < group.length - 1:
+            mask = _near(segments, group, window)[:, :, : 1 if first_only else None]
         q, k, v = (_rows(part, group) for part in (query[asked], key[own], value[own]))
         context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
         output[asked] = context.transpose(1, 2).flatten(0, 1)
     return output
 
 
-def _seen(
-    segments: Segments, group: LengthGroup, window: int | None, *, first_only: bool
-) -> Tensor | None:
-    """Which tokens of its row each asked one sees, ``[rows or 1, 1, asked, length]``; None: all."""
-    places, seen = segments.within[group.token : group.token + group.length], None
-    if window is not None and window < group.length - 1:
-        seen = (places[:, None] - places).abs()[None, None] <= window
-        seen = seen[:, :, :1] if first_only else seen
-    if segments.read is not None:
-        read = places < segments.read[group.row : group.row + group.rows, None, None, None]
-        seen = read if seen is None else seen & read
-    return seen
+def _near(segments: Segments, group: LengthGroup, window: int) -> Tensor:
+    """Which tokens of its row each one sees, ``[1, 1, length, length]``."""
+    places = segments.within[group.token : group.token + group.length]
+    return (places[:, None] - places).abs()[None, None] <= window
 
 
 def _rows(part: Tensor, group: LengthGroup) -> Tensor:
@@ -424,11 +413,8 @@ class PackedBackbone(nn.Module):
         inputs = {name: part[None].to(self.device) for name, part in inputs.items()}
         return PackedBatch.with_inputs(batch, self.device, inputs)
 
-    def states(self, batch: TokenBatch, *, read: NDArray[np.int64] | None = None) -> Tensor:
-        packed = self.prepare(batch)
-        if read is not None:
-            packed.segments.read = torch.from_numpy(read).to(self.device)
-        return self._last(packed)
+    def states(self, batch: TokenBatch) -> Tensor:
+        return self._last(batch)
 
     def first(self, batch: TokenBatch) -> Tensor:
         return self._last(batch, first_only=True)

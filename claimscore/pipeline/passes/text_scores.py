@@ -12,7 +12,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.metrics.blanc import COUNTS as BLANC_COUNTS
-from claimscore.metrics.linguistic_semantic import code_linguistic
 from claimscore.pipeline.encoders.protocols import OnBatch, TokenEncoder, Verifier
 from claimscore.pipeline.passes.model_pass import (
     ModelPass,
@@ -162,25 +161,13 @@ def ls_pass(given: PassInput) -> PassResult:
     ]
     items, numbers, failures = asked(given, every, model.score, attrgetter("first", "second"))
     rows = _ls_rows(items, numbers, document_side, summary_side)
-    return _ls_result(given, list(rows), failures)
-
-
-def ls_padded_pass(given: PassInput) -> PassResult:
-    """The likelihood of LS_Score's published code, over all positions of the padded summary: as
-    costly as a summary of 512 tokens each, so it is done where it is asked for."""
-    model: LSModel = given.model
-    (side,) = given.need.sides
-    every = [
-        RecordTexts(record, texts[0][1], "", None, None)
-        for record, texts in texts_of(given.records, side).items()
-        if texts and record not in given.broken
-    ]
-    items, sums, failures = asked(given, every, model.padded_log_probs, attrgetter("first"))
-    rows = [
-        _value(item.id, side, "linguistic_code", code_linguistic(log_prob, int(tokens)))
-        for item, (log_prob, tokens) in zip(items, sums.tolist(), strict=True)
-    ]
-    return _ls_result(given, rows, failures)
+    return pass_result(
+        TEXT_SCORES,
+        TEXT_SCORES.frame(list(rows)),
+        failures,
+        model.info,
+        measure=pl.lit(given.need.kind),
+    )
 
 
 def _ls_rows(
@@ -214,13 +201,6 @@ def _value(record: str, side: str, name: str, value: float) -> dict[str, Any]:
     return {"id": record, "side": side, "name": name, "value": float(value)}
 
 
-def _ls_result(
-    given: PassInput, rows: list[dict[str, Any]], failures: list[dict[str, Any]]
-) -> PassResult:
-    frame, measure = TEXT_SCORES.frame(rows), pl.lit(given.need.kind)
-    return pass_result(TEXT_SCORES, frame, failures, given.model.info, measure=measure)
-
-
 TOKEN_SCORES_PASS = ModelPass("token_scores", "token_encoder", token_pass)
 PERPLEXITY_PASS = ModelPass(PERPLEXITY, "causal_lm", perplexity_pass, unit="texts")
 BART_SCORE_PASS = ModelPass(BART_SCORE, "seq2seq_lm", bart_score_pass)
@@ -228,4 +208,3 @@ BLANC_HELP_PASS = ModelPass(BLANC_HELP, "masked_lm", blanc_pass)
 BLANC_TUNE_PASS = ModelPass(BLANC_TUNE, "masked_lm", blanc_pass)
 FACTCC_PASS = ModelPass("factcc", "verifier", factcc_pass)
 LS_PASS = ModelPass("ls", "ls_model", ls_pass)
-LS_PADDED_PASS = ModelPass("ls_padded", "ls_model", ls_padded_pass, unit="texts")

@@ -4,19 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from claimscore.pipeline.encoders.ls_model import load_backbone
-from claimscore.training.recipes import LSTrainingConfig
-from papers.ls_score import RATINGS, CodeRanker, cross_validated, main
+from papers.ls_score import RATINGS, cross_validated, main
 from tests.integration.training.test_ls_score import toy_rows
 from tests.support.rated_tables import write_jsonl
 from tests.support.tiny_models import save_tiny_encoder
 
 
-@pytest.mark.parametrize("loss", ["paper", "code"])
 def test_a_row_of_correlations_a_model(
-    loss: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAIMSCORE_CACHE_DIR", str(tmp_path / "cache"))
     backbone = save_tiny_encoder(tmp_path / "backbone")
@@ -34,30 +30,19 @@ def test_a_row_of_correlations_a_model(
     ]
     newsroom = write_jsonl(tmp_path / "newsroom.jsonl", rows)
     articles = write_jsonl(tmp_path / "articles.jsonl", [{**text, "label": 1} for text in texts])
-    options = ("--articles", articles, "--loss", loss, "--backbone", backbone)
+    options = ("--articles", articles, "--backbone", backbone)
     main([*map(str, (newsroom, "--out", tmp_path / "out", *options))])
     table = [
         line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line[:1] == "|"
     ]
     assert [row[0].strip() for row in table[2:]] == [
         "published (BERT)",
-        "untrained, `paper`",
-        "untrained, `code`",
+        "untrained",
         "number of tokens alone",
-        f"trained ({loss}), `paper`",
-        f"trained ({loss}), `code`",
+        "trained",
         "linear head, cross-validated",
     ]
     assert all(abs(float(cell)) <= 1 for row in table[2:] for cell in row[1:])
-
-
-def test_the_codes_losses_by_hand(tmp_path: Path) -> None:
-    """Hinges on L for the deleted and disordered, plus on S for the deleted and the added."""
-    backbone = load_backbone(str(save_tiny_encoder(tmp_path)))
-    ranker = CodeRanker(backbone, LSTrainingConfig(("t",), Path("o")))
-    linguistic, semantic = torch.tensor([2.0, 1.5, 0.0, 3.0]), torch.tensor([0.8, 0.6, 0.1, 0.9])
-    loss = ranker.loss(linguistic, semantic, ("delete", "disorder_words", "add"))
-    assert float(loss) == pytest.approx((1 - 0.5) + 0 + (1 - 0.2) + (1 + 0.1))
 
 
 def test_a_linear_relation_is_found_in_rows_that_are_held_out() -> None:

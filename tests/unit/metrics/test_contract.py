@@ -88,6 +88,8 @@ def rows_of(record: str) -> Rows:
             number("blanc_help", "helped", 2.0, source),
             number("ls", "linguistic", -9.0),
             number("ls", "linguistic_inner", -9.0),
+            number("ls", "tokens", 8.0),
+            number("ls", "cut", 0.0),
             number("ls", "semantic", 0.5, source),
             number("sentence_movers", "wms", 0.5, reference),
             number("sentence_movers", "sms", 0.5, reference),

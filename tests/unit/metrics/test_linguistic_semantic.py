@@ -24,57 +24,44 @@ def vectors(cosine: float) -> tuple[list[float], list[float]]:
 
 
 def test_golden_scores():
-    """The padding's share is what is missing to the golden sum over 512 positions."""
     for case in golden_cases():
-        values, cls = case["token_log_probs"], vectors(case["S_score"])
-        paper = ls_score(values, *cls, variant="paper")
+        paper = ls_score(case["token_log_probs"], *vectors(case["S_score"]))
         assert paper.linguistic == pytest.approx(
             case["L_score_paper_mean_over_cls_tokens_sep"], abs=2e-5
         )
         assert paper.score == pytest.approx(
             case["LS_score_paper_alpha0.01_beta1_cls_sep_included"], abs=2e-5
         )
-        n = len(values)
-        rest = case["code_L_raw_sum_over_512_positions_div_n"] * n - sum(values)
-        padded = [*values, *([rest / (512 - n)] * (512 - n) if n < 512 else [])]
-        code = ls_score(padded, *cls, variant="code", n_tokens=n)
-        assert code.linguistic == pytest.approx(case["code_L_score"], abs=2e-5)
-        assert code.score == pytest.approx(case["code_LS_score"], abs=2e-5)
 
 
 @given(st.lists(LOG_PROBS, min_size=1, max_size=20), st.floats(-1, 1))
-def test_ranges_and_the_variants_agree_without_padding(values, cosine):
-    """L ≤ 0 and LS ≤ 1 in the paper; without padding the code's LS is LS + 2."""
-    paper = ls_score(values, *vectors(cosine), variant="paper")
-    code = ls_score(values, *vectors(cosine), variant="code")
+def test_ranges(values, cosine):
+    paper = ls_score(values, *vectors(cosine))
     assert paper.linguistic <= 0
     assert -1 <= paper.semantic <= 1
     assert paper.score <= 1
-    assert code.score == pytest.approx(paper.score + 2)
 
 
 @pytest.mark.parametrize(
-    ("values", "n_tokens", "variant", "message"),
+    ("values", "message"),
     [
-        ([], None, "paper", "one log-probability"),
-        ([-1], 0, "code", "one log-probability"),
-        ([-1], 2, "paper", "one log-probability"),
-        ([-1, math.nan], None, "paper", "no number"),
-        ([-1, -math.inf], None, "code", "no number"),
-        ([-1, -1], None, "best", "paper or code"),
+        ([], "one log-probability"),
+        ([[-1]], "one log-probability"),
+        ([-1, math.nan], "no number"),
+        ([-1, -math.inf], "no number"),
     ],
 )
-def test_what_is_no_summary_is_refused(values, n_tokens, variant, message):
+def test_what_is_no_summary_is_refused(values, message):
     with pytest.raises(ValueError, match=message):
-        ls_score(values, *vectors(0.5), variant=variant, n_tokens=n_tokens)
+        ls_score(values, *vectors(0.5))
 
 
 def test_vectors_must_fit():
     with pytest.raises(ValueError, match="one length"):
-        ls_score([-1], [1.0], [1.0, 2.0], variant="paper")
+        ls_score([-1], [1.0], [1.0, 2.0])
     with pytest.raises(ValueError, match="no numbers"):
-        ls_score([-1], [math.nan], [1.0], variant="paper")
-    assert ls_score([-1], [0.0], [1.0], variant="paper").semantic == 0
+        ls_score([-1], [math.nan], [1.0])
+    assert ls_score([-1], [0.0], [1.0]).semantic == 0
 
 
 # -- the metric
@@ -85,7 +72,6 @@ def rows_of(*cosines: float) -> list[Row]:
     likelihood = [
         number("ls", "linguistic", -10.0),
         number("ls", "linguistic_inner", -9.0),
-        number("ls_padded", "linguistic_code", -1.5),
     ]
     return [
         *likelihood,
@@ -100,15 +86,15 @@ def rows_of(*cosines: float) -> list[Row]:
     ]
 
 
-def score(spec: str, records: list[dict], rows: list[dict], **more: list[dict]):
-    return load_metric(spec).score(tables(records, text_scores=rows, **more))
+def score(records: list[dict], rows: list[dict]):
+    return load_metric("ls-score").score(tables(records, text_scores=rows))
 
 
 RECORD = {"id": "x", "source": "A document.", "summary": "A summary."}
 
 
-def test_metric_in_both_variants():
-    (paper,) = score("ls-score", [RECORD], rows_of(0.5))
+def test_the_metric():
+    (paper,) = score([RECORD], rows_of(0.5))
     assert paper.value == pytest.approx(0.4)
     assert paper.components == {
         "summary_tokens": 8,
@@ -119,15 +105,12 @@ def test_metric_in_both_variants():
         "semantic": 0.5,
         "linguistic_without_special": -9.0,
     }
-    (code,) = score("ls-score:variant=code", [RECORD], rows_of(0.5))
-    assert code.value == pytest.approx(-1.0)
-    assert load_metric("ls-score:variant=code").name == "ls-score:variant=code"
 
 
 def test_several_sources_count_by_the_mean_cosine():
     rows = rows_of(0.5, 0.7)
     for order in (rows, rows[::-1]):
-        (found,) = score("ls-score", [RECORD | {"source": ["a", "b"]}], order)
+        (found,) = score([RECORD | {"source": ["a", "b"]}], order)
         assert found.value == pytest.approx(0.5)
         assert found.components["n_sources"] == 2
         assert found.components["source_cut"] == 6

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from claimscore.config import EncoderConfig, RunConfig
-from claimscore.metrics.linguistic_semantic import code_linguistic, combined
+from claimscore.metrics.linguistic_semantic import combined
 from claimscore.pipeline.encoders.ls_model import load
-from claimscore.pipeline.run import run, score
+from claimscore.pipeline.run import run
 from tests.support.ls_models import tiny_checkpoint
 
 RECORDS = [
@@ -33,25 +33,16 @@ def config(folder: Path, model: Path | None, *metrics: str) -> RunConfig:
 
 
 def test_a_run_from_records_to_scores(tmp_path: Path) -> None:
-    """Both variants through the pipeline are the model's numbers; the code's is added later."""
     model = tiny_checkpoint(tmp_path)
     run(config(tmp_path, model, "ls-score"))
-    score(config(tmp_path, model, "ls-score:variant=code"))
     scores = pl.read_parquet(tmp_path / "run" / "scores.parquet")
-    found = {(r["id"], r["metric"]): r for r in scores.iter_rows(named=True)}
+    rows = {row["id"]: row for row in scores.iter_rows(named=True)}
     loaded = load(EncoderConfig(ls_model=str(model), device="cpu"))
     pair = loaded.score([(RECORDS[0]["source"], "clean")])
-    code = code_linguistic(*loaded.padded_log_probs(["clean"])[0].tolist())
-    for variant, name, linguistic in (
-        ("paper", "ls-score", pair.linguistic[0]),
-        ("code", "ls-score:variant=code", code),
-    ):
-        expected = combined(linguistic, pair.semantic[0], variant).score
-        assert found["x", name]["value"] == pytest.approx(expected, abs=1e-5)
-        assert found["y", name]["value"] is not None
-        assert found["z", name]["reason"] == "no text in summary"
-        assert found["w", name]["reason"].startswith("ls failed: the tokenizer")
-        assert f"ls_model:{model}@{loaded.info.revision}" in found["x", name]["signature"]
-    components = json.loads(found["y", "ls-score"]["components"])
-    assert components["n_sources"] == 2
-    assert set(scores["metric"]) == {"ls-score", "ls-score:variant=code"}
+    expected = combined(pair.linguistic[0], pair.semantic[0]).score
+    assert rows["x"]["value"] == pytest.approx(expected, abs=1e-5)
+    assert rows["y"]["value"] is not None
+    assert rows["z"]["reason"] == "no text in summary"
+    assert rows["w"]["reason"].startswith("ls failed: the tokenizer")
+    assert f"ls_model:{model}@{loaded.info.revision}" in rows["x"]["signature"]
+    assert json.loads(rows["y"]["components"])["n_sources"] == 2

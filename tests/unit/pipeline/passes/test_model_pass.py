@@ -21,7 +21,6 @@ OVER = {
     "claim_entailment": ("a",),
     "token_scores": ("summary", "references"),
     "ls": ("source", "summary"),
-    "ls_padded": ("summary",),
     "fact_similarities": ("source.fact", "summary.fact"),
     "text_similarities": ("summary.text", "references.text"),
     "perplexity": ("summary",),
@@ -87,7 +86,7 @@ def test_a_chunk_without_any_text_is_an_empty_table(kind: str) -> None:
     assert not any(model.calls)
 
 
-@pytest.mark.parametrize("kind", ["nli", "support", "fact_similarities", "ls", "ls_padded"])
+@pytest.mark.parametrize("kind", ["nli", "support", "fact_similarities", "ls"])
 def test_records_of_which_a_task_failed_cost_no_model_time(kind: str) -> None:
     """Their metrics are null whatever the model says."""
     model, broken = FakeModel(), frozenset({"r1", "r2", "r4"})
