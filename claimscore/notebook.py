@@ -1,8 +1,7 @@
 """Tables in, tables out: `evaluate` for a frame, a data set or a list, `score_pair` for two texts.
 
-A result without an `out` of its own is a run in the user's cache folder, named by what determines
-it: the same call again reads it, and another text in one record is a new run whose other answers
-and model results are in the cache.
+A result without an `out` of its own is a run in a temporary folder, which goes with the result. Its
+answers and the results of models are in the cache: the same call again asks nothing twice.
 """
 
 from __future__ import annotations
@@ -11,44 +10,27 @@ import contextlib
 import dataclasses
 import difflib
 import functools
-import hashlib
 import html
-import json
+import shutil
 import tempfile
+import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from claimscore import __version__
-from claimscore.config import (
-    OF_THE_RUN,
-    EncoderConfig,
-    LLMConfig,
-    RunConfig,
-    api_base_url,
-    user_cache_dir,
-)
+from claimscore.config import OF_THE_RUN, EncoderConfig, LLMConfig, RunConfig
 from claimscore.console.progress import progress_display
-from claimscore.errors import ClaimscoreError, ConfigError
-from claimscore.pipeline.plan import (
-    load_metrics,
-    open_plan,
-    plan_steps,
-)
-from claimscore.pipeline.reading import read_records
+from claimscore.errors import ConfigError
+from claimscore.pipeline.plan import load_metrics
 from claimscore.pipeline.run import run
 from claimscore.pipeline.run import score as add_metrics
-from claimscore.pipeline.settings import result_settings
 from claimscore.records.readers import rows_in_memory
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import interval_text
 from claimscore.tables import SCORES, wide_scores
 from claimscore.types import JSON
-
-#: So many runs are kept in the cache folder, those that were used last.
-KEPT_RUNS = 20
 
 #: Records and characters of a text that the page of a notebook shows.
 _SHOWN_RECORDS, _SHOWN_TEXT = 5, 160
@@ -61,12 +43,14 @@ _OWN = ("input", "out", "llm", "encoders")
 class Evaluation:
     """The scores of records, and the run directory `out` with everything they were made of.
 
-    `summary` is the content of `summary.json`, `metrics` are the names that were asked for.
+    `summary` is the content of `summary.json`, `metrics` are the names that were asked for. A
+    folder that is not kept is there as long as this object.
     """
 
     out: Path | str
     metrics: tuple[str, ...]
     summary: JSON
+    is_kept: bool = True
 
     @functools.cached_property
     def scores(self) -> pl.DataFrame:
@@ -127,8 +111,8 @@ class Evaluation:
         ]
 
     def _where(self) -> list[str]:
-        """The folder, where it is still there."""
-        return [f"run: {self.out}"] if RunDirectory.is_at(self.out) else []
+        """The folder, where it is kept."""
+        return [f"run: {self.out}"] if self.is_kept else []
 
     def _ends_html(self) -> list[str]:
         if not self.metrics:
@@ -164,25 +148,27 @@ def evaluate(
     `RunConfig`, `LLMConfig` and `EncoderConfig`: `columns={"source": "article"}`, `limit=100`,
     `llm="openai:gpt-4o-mini"`, `max_cost=5`, `nli="FacebookAI/roberta-large-mnli"`.
 
-    Without `out` the run is kept in the folder `evaluations` of the cache, the newest 20 of them;
-    the same call again reads it. Raises `ConfigError` for wrong data or options, before anything is
-    spent, and `StoppedEarly` where it stopped; then the same call goes on.
+    Without `out` the run's folder is temporary and goes with the result. Raises `ConfigError` for
+    wrong data or options, before anything is spent, and `StoppedEarly` where it stopped; then the
+    same call goes on, with the answers that it paid for.
     """
     if not isinstance(data, str | Path):
         data = rows_in_memory(data)  # once: a generator has its rows only once
-    config = run_config(data, out or Path(), {**options, "metrics": metrics})
-    kept = None
-    if out is None:
-        kept = (config.cache_dir or user_cache_dir()) / "evaluations"
-        config = dataclasses.replace(config, out=kept / _name(config))
-    summary = None if kept is None or config.retry_failed else _finished(config.folder)
-    if summary is None:
+    elif str(data) == "-":
+        raise ConfigError("standard input cannot be read here; give the data or a path")
+    is_kept = out is not None
+    with contextlib.ExitStack() as ends:
+        if out is None:
+            out = tempfile.mkdtemp(prefix="claimscore-")
+            ends.callback(shutil.rmtree, out, ignore_errors=True)
+        config = run_config(data, out, {**options, "metrics": metrics})
+        chosen = load_metrics(config.metrics, config.metric_files)
         with progress_display(not progress) as show:
             summary = run(config, on_progress=show).summary
-    if kept is not None:
-        _remove_older(kept)
-    names = (metric.name for metric in load_metrics(config.metrics, config.metric_files))
-    return Evaluation(config.out, tuple(dict.fromkeys(names)), summary)
+        names = tuple(dict.fromkeys(metric.name for metric in chosen))
+        evaluation = Evaluation(config.out, names, summary, is_kept)
+        weakref.finalize(evaluation, ends.pop_all().close)
+    return evaluation
 
 
 def score(
@@ -219,8 +205,7 @@ def score_pair(
     """Score two texts.
 
     `first` is `summary_a`, the source or the reference of a record, `second` is `summary_b` or the
-    summary, by what the metrics read. Nothing but the answers is kept. `options` as of `evaluate`,
-    but `out`.
+    summary, by what the metrics read. `options` as of `evaluate`.
     """
     for text in (first, second):
         if not isinstance(text, str):
@@ -231,10 +216,7 @@ def score_pair(
     places |= {"summary_b": second, "summary": second}
     read = {column for metric in loaded for column in metric.requires.columns}
     record = {column: text for column, text in places.items() if column in read}
-    with tempfile.TemporaryDirectory(prefix="claimscore-") as folder:
-        evaluation = evaluate([record], metrics, out=Path(folder), progress=progress, **options)
-        _ = evaluation.scores, evaluation.claims, evaluation.records  # they outlive the folder
-    return evaluation
+    return evaluate([record], metrics, progress=progress, **options)
 
 
 def run_config(data: Any, out: Path | str, options: dict[str, Any]) -> RunConfig:
@@ -265,51 +247,6 @@ def refuse_unknown(names: Iterable[str], known: Collection[str]) -> None:
             near = difflib.get_close_matches(name, known, 1)
             meant = f"; is {near[0]} meant?" if near else f"; known: {', '.join(sorted(known))}"
             raise ConfigError(f"unknown option {name}{meant}")
-
-
-def _name(config: RunConfig) -> str:
-    """A name for the run by all that determines its scores, and by the names of its metrics."""
-    metrics = load_metrics(config.metrics, config.metric_files)
-    if isinstance(config.input, str) and config.input == "-":
-        raise ConfigError("standard input cannot be read here; give the data or a path")
-    with tempfile.TemporaryDirectory(prefix="claimscore-") as spool:
-        dataset = read_records(config, metrics, Path(spool), None)
-    plan = open_plan(plan_steps(config, metrics, list(dataset.columns)), asks=False)
-    records = {"digest": dataset.digest, "count": dataset.n_records}
-    settings = result_settings(plan, records)
-    settings |= {"claimscore": __version__, "columns": list(dataset.columns)}
-    for task, prompt in plan.asked.items():
-        llm = config.llm.of(task)
-        urls = llm.base_urls or (api_base_url(),)
-        settings[task] = [llm.model, *map(str, urls), llm.cache_namespace, prompt.digest]
-    settings["metrics"] = [[metric.name, metric.version, metric.facts] for metric in metrics]
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    names = "-".join(metric.name.partition(":")[0] for metric in plan.metrics)
-    return f"{names[:40]}-{digest[:12]}"
-
-
-def _finished(out: Path) -> JSON | None:
-    """The summary of a finished run, whose name says that it is the run that was asked for; None
-    where there is none, or something in it is damaged."""
-    with contextlib.suppress(ClaimscoreError, OSError):
-        if RunDirectory.is_at(out):
-            directory = RunDirectory.reader(out)
-            directory.check_scores()
-            summary = directory.summary()
-            (out / "summary.json").touch()
-            return summary
-    return None
-
-
-def _remove_older(folder: Path) -> None:
-    """Leave the runs of the folder that were used last; one that is in use stays."""
-    used = {}
-    for path in folder.iterdir():
-        with contextlib.suppress(OSError):
-            used[path] = max(file.stat().st_mtime_ns for file in (path, path / "summary.json"))
-    for path in sorted(used, key=used.__getitem__, reverse=True)[KEPT_RUNS:]:
-        with contextlib.suppress(ClaimscoreError), RunDirectory(path) as directory:
-            directory.remove()
 
 
 def _value(row: Mapping[str, Any]) -> str:
