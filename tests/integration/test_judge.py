@@ -13,7 +13,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from claimscore.pipeline.encoders import embedded
 from scripts.judge import calibration, training
 from scripts.judge import pairs as made
-from scripts.judge.examples import LABEL2ID, read_pairs
+from scripts.judge.examples import LABEL2ID, NLIBatch, read_pairs
 from scripts.judge.train import phases
 from scripts.judge.training import Phase, evaluate, train
 from tests.support.embedded_models import needs_backbone
@@ -76,7 +76,7 @@ def test_a_stopped_phase_goes_on_to_the_same_bytes_and_the_next_starts_from_it(
     whole = train(replace(phase, out=tmp_path / "whole.safetensors"))
     batches: list[int] = []
 
-    def stop(*given: object) -> training.NLIBatch:
+    def stop(*given: object) -> NLIBatch:
         batches.append(1)
         if len(batches) == 5:
             raise KeyboardInterrupt
