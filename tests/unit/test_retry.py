@@ -14,16 +14,12 @@ def nth_wait_s(n_failures: int, error: TransientError) -> float:
     return retry_wait_s(state)
 
 
-@pytest.mark.parametrize("n_failures", [1, 2, 5, 9, 40])
+@pytest.mark.parametrize("n_failures", [1, 2, 5, 9, 40, 5_000])
 def test_waits_are_random_and_their_bound_doubles_up_to_a_minute(n_failures: int) -> None:
-    bound = min(FIRST_BACKOFF_S * 2.0 ** (n_failures - 1), LONGEST_BACKOFF_S)
+    bound = min(FIRST_BACKOFF_S * 2.0 ** min(n_failures - 1, 99), LONGEST_BACKOFF_S)
     waits = [nth_wait_s(n_failures, TransientError("x")) for _ in range(300)]
     assert all(0 <= wait <= bound for wait in waits)
     assert min(waits) < 0.1 * bound < 0.9 * bound < max(waits)
-
-
-def test_an_outage_of_days_does_not_overflow() -> None:
-    assert 0 <= nth_wait_s(5_000, TransientError("x")) <= LONGEST_BACKOFF_S
 
 
 def test_a_retry_after_is_obeyed() -> None:

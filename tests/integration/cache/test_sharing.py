@@ -132,6 +132,9 @@ def files_up_to(n_bytes: int) -> Iterator[None]:
 
 
 def test_answers_that_do_not_fit_on_the_disk_stop_the_run(tmp_path: Path):
+    """The same folder is used again when there is room."""
+    with files_up_to(1000), pytest.raises((StoppedEarly, ConfigError)):
+        DiskCache(tmp_path)
     with opened(tmp_path) as cache:
         cache.put_many(answers(20))
         with (
@@ -142,13 +145,6 @@ def test_answers_that_do_not_fit_on_the_disk_stop_the_run(tmp_path: Path):
         assert cache.get_many(list(answers(220))) == answers(20)
         cache.put_many(answers(200, start=20))
         assert cache.get_many(list(answers(220))) == answers(220)
-
-
-def test_a_full_disk_at_opening_can_be_taken_up_again(tmp_path: Path):
-    with files_up_to(1000), pytest.raises((StoppedEarly, ConfigError)):
-        DiskCache(tmp_path / "cache")
-    with opened(tmp_path / "cache") as cache:
-        cache.put_many(answers(3))
 
 
 def test_a_folder_that_cannot_be_written_is_refused() -> None:
@@ -205,13 +201,9 @@ def test_a_lock_on_a_key_ends_with_its_process(tmp_path: Path) -> None:
     holder.communicate()
     assert locks.try_lock(key(1))
     locks.close()
-
-
-def test_where_nothing_can_be_locked_nothing_is(tmp_path: Path) -> None:
-    locks = KeyLocks(tmp_path / "none" / "in-flight")
-    assert locks.try_lock(key(1))
-    locks.unlock(key(1))
-    locks.close()
+    nowhere = KeyLocks(tmp_path / "none" / "in-flight")  # where nothing can be locked nothing is
+    assert nowhere.try_lock(key(1))
+    nowhere.unlock(key(1))
 
 
 @pytest.mark.anyio

@@ -52,13 +52,6 @@ def test_stats(cache: Cache, folder: Path):
     assert facts["bytes"] >= sum(len(encode_answer(key(n), answer(n))) for n in range(3, 20))
 
 
-def test_stats_of_a_folder_without_a_cache(cache: Cache, tmp_path: Path):
-    code, text, _ = cache("stats")
-    assert (code, text.splitlines()[0]) == (0, str(tmp_path / "cache"))
-    assert "0 answers" in text
-    assert not (tmp_path / "cache").exists()
-
-
 COMMANDS = pytest.mark.parametrize(
     "command",
     [["verify"], ["prune", "--older-than", "1d"], ["export", "x.gz"], ["stats"]],
@@ -68,29 +61,23 @@ COMMANDS = pytest.mark.parametrize(
 
 @COMMANDS
 def test_no_cache_is_wrong_usage(cache: Cache, tmp_path: Path, command: list[str]):
-    code, _, error = cache(*command)
-    if command != ["stats"]:
-        assert code == 2
-        assert "no cache here" in error
+    code, text, error = cache(*command)
+    if command == ["stats"]:
+        assert (code, "0 answers" in text) == (0, True)
+    else:
+        assert (code, "no cache here" in error) == (2, True)
     assert not (tmp_path / "cache").exists()
 
 
 @COMMANDS
-def test_a_damaged_database_is_refused(cache: Cache, folder: Path, command: list[str]):
-    (folder / DATABASE).write_text("no database")
-    code, text, error = cache(*command)
-    assert (code, text, error.count("\n")) == (2, "", 1)
-    assert f"{folder / DATABASE} is damaged (file is not a database)" in error
-
-
-@COMMANDS
-@pytest.mark.parametrize("whole", [True, False], ids=["page", "one key of it"])
-def test_a_damaged_index_is_noticed(cache: Cache, folder: Path, command: list[str], whole: bool):
+@pytest.mark.parametrize("damaged", ["file", "page", "key"])
+def test_a_damaged_index_is_noticed(cache: Cache, folder: Path, command: list[str], damaged: str):
     content = bytearray((folder / DATABASE).read_bytes())
     name = key(1).encode()[:8]
     pages = [content[at : at + 4096] for at in range(0, len(content), 4096)]
     at, page = next((4096 * n, p) for n, p in enumerate(pages) if p[0] == 0x0A and name in p)
-    place, damage = (at, b"\xaa" * 4096) if whole else (at + page.index(name), b"zzzz")
+    places = {"file": (0, b"no database"), "page": (at, b"\xaa" * 4096)}
+    place, damage = places.get(damaged, (at + page.index(name), b"zzzz"))
     content[place : place + len(damage)] = damage
     (folder / DATABASE).write_bytes(content)
     code, text, error = cache(*command)
@@ -148,10 +135,7 @@ def test_an_answer_that_is_bought_again_meanwhile_stays(tmp_path: Path):
 
 def test_prune(cache: Cache, folder: Path):
     sql(folder, "UPDATE Cache SET tag = tag - 90000 WHERE rowid <= 15")
-    assert cache("prune", "--older-than", "1d", "--dry-run")[:2] == (
-        0,
-        "15 answers would be removed\n",
-    )
+    assert cache("prune", "--older-than", "1d", "--dry-run")[1] == "15 answers would be removed\n"
     code, text, _ = cache("prune", "--older-than", "1d", "--json")
     assert (code, json.loads(text)["entries"]) == (0, 15)
     assert "5 answers" in cache("stats")[1]
@@ -172,12 +156,7 @@ def test_export_and_import(cache: Cache, folder: Path, tmp_path: Path):
     plain = (tmp_path / "plain").read_bytes()
     (tmp_path / "plain").write_bytes(plain.replace(b"Claim 3", b"Claim 4"))
     code, _, error = cache("import", tmp_path / "plain", *theirs)
-    assert (
-        code,
-        "plain, line 5: it, or one before or after it, is damaged or missing" in error,
-    ) == (2, True)
-    (tmp_path / "plain").write_bytes(b"something else")
-    assert cache("import", tmp_path / "plain", *theirs)[0] == 2
+    assert (code, "plain, line 5: it, or one before or after it, is" in error) == (2, True)
     sql(folder, "UPDATE Cache SET value = X'00' WHERE key = ?", key(3))
     code, text, _ = cache("export", file)
     assert (code, "1 damaged ones left out" in text) == (3, True)

@@ -142,52 +142,40 @@ def test_wrong_types_of_columns_that_no_metric_needs(
     tmp_path: Path, column: str, value: str, expected: str
 ) -> None:
     (tmp_path / "r.jsonl").write_text(f'{{"{column}": {value}}}')
-    message = refused(str(tmp_path / "r.jsonl"), tmp_path, required={})
-    assert message == f"r.jsonl, line 1: {column} {expected}"
+    source = str(tmp_path / "r.jsonl")
+    said = f"r.jsonl, line 1: {column} {expected}"
+    assert refused(source, tmp_path, required={}) == said
+    if column == "source":
+        required = {"factsim": ("sources",)}
+        assert refused(source, tmp_path, required=required) == f"{said} (needed by factsim)"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "needed", "said"),
     [
         (
             "r.csv",
             b"text,summary\nx,y\n",
-            "r.csv, line 1: --columns source=doc: no column doc; the ",
+            (),
+            ", line 1: --columns source=doc: no column doc; the ",
         ),
-        ("r.jsonl", b'{"text": "x"}', "r.jsonl: --columns source=doc: no record has a column doc"),
+        ("r.jsonl", b'{"text": "x"}', (), ": --columns source=doc: no record has a column doc"),
+        (
+            *("r.jsonl", b'{"text": "x", "summary": "y"}', ("source", "summary")),
+            ", line 1: --columns source=doc: no column doc; the record has: text, summary",
+        ),
+        ("list.csv", b"references\n[plain]\n", (), ", line 2: references must be JSON in a CSV"),
     ],
 )
 def test_a_named_column_that_is_not_there(
-    name: str, content: bytes, said: str, tmp_path: Path
+    name: str, content: bytes, needed: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
+    """And a list in a CSV file that is none."""
     (tmp_path / name).write_bytes(content)
-    selection = Selection({"source": "doc"})
-    message = refused(str(tmp_path / name), tmp_path, required={}, selection=selection)
-    assert message.startswith(said)
-
-
-def test_a_needed_column_that_was_named_wrong(tmp_path: Path) -> None:
-    """The message names what was named, and the columns as the file has them."""
-    (tmp_path / "r.jsonl").write_text('{"article": "x", "highlights": "y"}')
-    selection = Selection({"source": "artikel", "summary": "highlights"})
-    required = {"faithfulness": ("source", "summary")}
-    message = refused(str(tmp_path / "r.jsonl"), tmp_path, required=required, selection=selection)
-    assert message == (
-        "r.jsonl, line 1: --columns source=artikel: no column artikel; the record has: article, "
-        "highlights"
-    )
-
-
-def test_list_cells_must_be_json(tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("references\n[plain]\n")
-    message = refused(str(tmp_path / "r.csv"), tmp_path, required={})
-    assert message.startswith("r.csv, line 2: references must be JSON in a CSV file: Expecting")
-
-
-def test_missing_source_names_the_metric_of_either_name(tmp_path: Path) -> None:
-    (tmp_path / "r.jsonl").write_text('{"source": 3}')
-    message = refused(str(tmp_path / "r.jsonl"), tmp_path, required={"factsim": ("sources",)})
-    assert message.endswith("(needed by factsim)")
+    selection = Selection({} if name == "list.csv" else {"source": "doc"})
+    options = {"required": {"x": needed}, "selection": selection}
+    message = refused(str(tmp_path / name), tmp_path, **options)
+    assert message.startswith(f"{name}{said}")
 
 
 def test_duplicates_over_files_are_found_in_the_order_of_the_input(tmp_path: Path) -> None:

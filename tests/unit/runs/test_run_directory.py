@@ -144,16 +144,6 @@ def test_a_kill_while_redoing_leaves_the_step_as_before(
     assert names(run) == ["part-000000-decompose.parquet"]
 
 
-def test_parts_without_manifest_are_not_seen(run: RunDirectory) -> None:
-    name = "claims/part-000000-decompose.parquet"
-    (run.path / "claims").mkdir()
-    (run.path / name).write_bytes(b"stale")
-    assert run.read("claims", 0).is_empty()
-    assert run.scan("claims").collect().is_empty()
-    reopen(run)
-    assert not (run.path / name).exists()
-
-
 def test_a_damaged_part_is_named(run: RunDirectory) -> None:
     run.write_parts(0, "decompose", {"claims": claims("a")})
     name = "claims/part-000000-decompose.parquet"
@@ -342,25 +332,20 @@ def test_a_second_opener_is_refused(run: RunDirectory) -> None:
             RunDirectory(run.path).__enter__()
 
 
-def test_a_file_system_without_locks_is_refused(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two writers would not know of each other."""
+def test_a_file_system_without_locks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused: two writers would not know of each other."""
 
     def refuse(*_: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(
-        ConfigError, match=r"\.lock: the file system knows no locks; choose another"
-    ):
+    with pytest.raises(ConfigError, match=r"\.lock: the file system knows no locks; choose an"):
         RunDirectory(path).__enter__()
 
 
-def test_writer_whose_folder_was_removed_stops(tmp_path: Path) -> None:
-    path, nothing = tmp_path / "run", {"failures": failures()}
+def test_writer_whose_folder_was_removed_stops(path: Path) -> None:
+    nothing = {"failures": failures()}
     with RunDirectory(path) as directory:
-        directory.write_parts(0, "decompose-a", nothing)
         shutil.rmtree(path)
         with RunDirectory(path) as second:
             second.write_parts(1, "decompose-a", nothing)
@@ -371,36 +356,20 @@ def test_writer_whose_folder_was_removed_stops(tmp_path: Path) -> None:
         assert (third.manifest.damaged, third.manifest.chunks_with("decompose-a")) == ([], [1, 3])
 
 
-def test_leftovers_of_a_kill_are_removed(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    with RunDirectory(path) as run:
-        run.write_parts(0, "decompose", {"claims": claims("a")})
-    ours = ("claims/.part-000001-decompose.parquet", ".scores.csv", ".state/.manifest.log")
-    for name in ours:
-        (path / f"{name}.0a1b2c3d.tmp").write_text("half")
-    with RunDirectory(path) as run:
-        run.event("resumed")
-    assert not list(path.rglob("*.tmp"))
+def test_leftovers_of_a_kill_are_removed_and_files_of_others_stay(run: RunDirectory) -> None:
+    run.write_parts(0, "decompose", {"claims": claims("a")})
+    for name in (".mine.tmp", ".mine.txt.0a1b2c3d.tmp", "claims/.mydraft.tmp"):
+        (run.path / name).write_text("mine")
+    (run.path / ".scores.csv.0a1b2c3d.tmp").mkdir()
+    (run.path / ".run.toml.0a1b2c3d.tmp").symlink_to(run.path / ".mine.tmp")
+    theirs = sorted(run.path.rglob("*.tmp"))
+    for name in ("claims/.part-000001-decompose.parquet", ".summary.json", ".state/.manifest.log"):
+        (run.path / f"{name}.0a1b2c3d.tmp").write_text("half")
+    reopen(run)
+    assert sorted(run.path.rglob("*.tmp")) == theirs
 
 
-def test_temporary_files_of_others_stay(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    with RunDirectory(path) as run:
-        run.write_parts(0, "decompose", {"claims": claims("a")})
-    theirs = (".mine.tmp", ".mine.txt.0a1b2c3d.tmp", "claims/.mydraft.tmp", ".scores.csv.mine.tmp")
-    for name in theirs:
-        (path / name).write_text("mine")
-    (path / ".folder.tmp").mkdir()
-    (path / ".scores.csv.0a1b2c3d.tmp").mkdir()
-    (path / ".run.toml.0a1b2c3d.tmp").symlink_to(path / ".mine.tmp")
-    before = sorted(path.rglob("*.tmp"))
-    with RunDirectory(path) as run:
-        run.event("resumed")
-    assert sorted(path.rglob("*.tmp")) == before
-
-
-def test_damaged_lines_are_named_and_their_steps_undone(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+def test_damaged_lines_are_named_and_their_steps_undone(path: Path) -> None:
     with RunDirectory(path) as run:
         run.check_settings({"seed": 0})
         for chunk in range(3):
@@ -437,19 +406,29 @@ def test_scores_have_the_same_bytes(
             assert not (run.state / "scores").exists()
 
 
-def test_failing_scores_leave_the_old_file(run: RunDirectory) -> None:
+# Refusals of the system
+
+
+def test_scores_that_fail_leave_the_old_file(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is one line, as polars says it too."""
+
     def failing() -> Iterator[pl.DataFrame]:
         yield scores(0, 3)
         raise KeyboardInterrupt
 
+    def refuse(*_: object, **__: object) -> None:
+        raise pl.exceptions.ComputeError("IO error: No space left on device (os error 28)")
+
     run.write_scores([scores(0, 2)])
     with pytest.raises(KeyboardInterrupt):
         run.write_scores(failing())
+    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", refuse)
+    with pytest.raises(StoppedEarly, match="parquet: the disk is full; free"):
+        run.write_scores([scores(0, 3)])
     assert pl.read_parquet(run.path / "scores.parquet").height == 2
     assert not (run.state / "scores").exists()
-
-
-# Refusals of the system
 
 
 def test_full_disk_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,18 +449,3 @@ def test_full_disk_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatc
     (run.path / "events.jsonl").symlink_to("/dev/full")
     with pytest.raises(StoppedEarly, match=r"events\.jsonl: the disk is full"):
         run.event("x")
-
-
-def test_full_disk_under_polars_is_one_line(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    message = "parquet: underlying IO error: No space left on device (os error 28)"
-
-    def refuse(*_: object, **__: object) -> None:
-        raise pl.exceptions.ComputeError(message)
-
-    run.write_scores([scores(0, 2)])
-    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", refuse)
-    with pytest.raises(StoppedEarly, match="parquet: the disk is full; free"):
-        run.write_scores([scores(0, 3)])
-    assert pl.read_parquet(run.path / "scores.parquet").height == 2
