@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ import polars as pl
 from anyio import lowlevel
 
 from claimscore import __version__
+from claimscore.errors import ConfigError
 from claimscore.pipeline.estimate import Estimate, estimate_requests
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, Ledger, read_ledger
 from claimscore.pipeline.llm.engine import Engine
@@ -26,7 +28,6 @@ from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.map.input_table import find_source, scratch_source
 from claimscore.pipeline.map.map_files import (
     NO_FAILURES,
-    ChunkRows,
     FinishedMap,
     MapFiles,
     MapParts,
@@ -101,11 +102,10 @@ class MapProgress(Progress):
 
 
 class _OpenChunk(NamedTuple):
-    """A chunk on its way: its rows, and the positions and requests of those that are asked."""
+    """A chunk on its way: how many rows it has, and their requests."""
 
     number: int
-    rows: ChunkRows
-    positions: Sequence[int]
+    n_rows: int
     asked: RowRequests
 
 
@@ -145,6 +145,15 @@ def map(
         source = find_source(config.input, directory.state, stdin)
         table_prompt = parts.take(source, settings, prompt)
         todo = parts.todo(retry_failed=config.retry_failed)
+        if finished is not None:
+            frames = (parts.read(number) for number in todo)
+            asked = _estimate(config, table_prompt, provider, frames).total
+            try:
+                finished.refuse_paying_again(asked)
+            except ConfigError:
+                if not parts.n_done:
+                    directory.remove()
+                raise
         progress.rows_total, progress.rows_done = parts.n_rows, parts.n_done
         directory.event("started", rows=parts.n_rows, chunks_todo=len(todo))
 
@@ -229,14 +238,10 @@ class _ChunkAsker:
 
     def _open(self, number: int) -> _OpenChunk:
         rows = self._parts.read(number)
-        positions = rows.unanswered()
-        frame = rows.given if rows.added is None else rows.given[positions]
-        asked = self._prompt.requests(frame, self._engine.provider)
-        return _OpenChunk(number, rows, positions, asked)
+        return _OpenChunk(number, rows.height, self._prompt.requests(rows, self._engine.provider))
 
     async def _ask(self, chunk: _OpenChunk, slots: anyio.Semaphore) -> None:
         n_counted = 0
-        self._progress.rows_done += chunk.rows.given.height - len(chunk.positions)
 
         def parse(completion: Completion) -> dict[str, Any]:
             nonlocal n_counted
@@ -252,16 +257,14 @@ class _ChunkAsker:
         )
         outcomes: dict[int, RowOutcome] = {**chunk.asked.failures}
         outcomes.update(zip(chunk.asked.rows, answered, strict=True))
-        self._progress.rows_done += len(chunk.positions) - n_counted
+        self._progress.rows_done += chunk.n_rows - n_counted
         await anyio.to_thread.run_sync(self._write, chunk, outcomes)
         slots.release()
 
     def _write(self, chunk: _OpenChunk, outcomes: Mapping[int, RowOutcome]) -> None:
         first = chunk.number * self._parts.chunk_rows
-        numbers = [first + position for position in chunk.positions]
-        new = self._prompt.answers([outcomes[row] for row in range(len(numbers))], numbers)
-        columns = chunk.rows.with_answers(chunk.positions, new.columns)
-        self._parts.write(chunk.number, new._replace(columns=columns))
+        in_order = [outcomes[row] for row in range(chunk.n_rows)]
+        self._parts.write(chunk.number, self._prompt.answers(in_order, first))
 
 
 def estimate_map(
@@ -281,31 +284,31 @@ def estimate_map(
         check_tasks(prompt, provider)
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="claimscore-")))
         source = find_source(config.input, scratch, stdin)
-        frames: Iterable[pl.DataFrame] = ()
+        table = source.open()
+        table_prompt = TablePrompt(prompt, table.schema, table.name)
+        frames: Iterable[pl.DataFrame] = table.chunks(config.rows_of_a_chunk(table.n_rows))
         finished = None if files.has_parts else files.finished()
-        if finished is None:
-            table = source.open()
-            table_prompt = TablePrompt(prompt, table.schema, table.name)
-            frames = table.chunks(config.rows_of_a_chunk(table.n_rows))
-        else:
+        if finished is not None:
             finished.refuse_others(
                 map_settings(config, prompt, provider, source.digest(), finished.rows)
             )
-            rows = files.rows()
-            table_prompt = TablePrompt(prompt, rows.schema(finished.columns), source.name)
-            if config.retry_failed:
-                frames = rows.failed(finished.columns)
-        return estimate_requests(
-            (
-                request
-                for frame in frames
-                for request in table_prompt.requests(frame, provider).requests
-            ),
-            ParseWord(table_prompt.parse) if prompt.label_words else table_prompt.parse,
-            name=prompt.name,
-            llm=config.llm,
-            provider=provider,
-            cache_dir=config.cache_dir,
-            retry_failed=config.retry_failed,
-            max_tokens_limit=prompt.settings.max_tokens_limit,
-        )
+            frames = frames if config.retry_failed and finished.failed else ()
+        return _estimate(config, table_prompt, provider, frames)
+
+
+def _estimate(
+    config: MapConfig, table_prompt: TablePrompt, provider: Provider, frames: Iterable[pl.DataFrame]
+) -> Estimate:
+    """What these rows would cost."""
+    prompt = table_prompt.prompt
+    of_frames = (table_prompt.requests(frame, provider).requests for frame in frames)
+    return estimate_requests(
+        itertools.chain.from_iterable(of_frames),
+        ParseWord(table_prompt.parse) if prompt.label_words else table_prompt.parse,
+        name=prompt.name,
+        llm=config.llm,
+        provider=provider,
+        cache_dir=config.cache_dir,
+        retry_failed=config.retry_failed,
+        max_tokens_limit=prompt.settings.max_tokens_limit,
+    )

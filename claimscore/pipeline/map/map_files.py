@@ -14,9 +14,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -24,14 +24,14 @@ from polars.io.plugins import register_io_source
 from claimscore.atomic import atomic_path, os_errors, remove_files, remove_leftovers
 from claimscore.errors import ConfigError
 from claimscore.object_stores import is_address
+from claimscore.pipeline.estimate.figures import TaskEstimate
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.map.input_table import TableSource
-from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, STAGE, RowAnswers, TablePrompt
+from claimscore.pipeline.map.table_prompt import STAGE, RowAnswers, TablePrompt
 from claimscore.pipeline.status import named
 from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
 from claimscore.runs.settings_file import agreed, as_stored
-from claimscore.tables import FAILURES
 from claimscore.types import JSON
 
 #: The key of the settings in the Parquet metadata.
@@ -74,20 +74,24 @@ class FinishedMap:
     settings: JSON
     rows: int
     failed: Mapping[str, int]
-    columns: tuple[str, ...]
 
     def refuse_others(self, settings: Mapping[str, Any]) -> None:
         """`ConfigError` that shows the difference where the file was made with other settings."""
         agreed(self.settings, settings, str(self.where), CALLED)
 
+    def refuse_paying_again(self, asked: TaskEstimate) -> None:
+        """`ConfigError` where more rows would be sent than failed: their answers are lost."""
+        n_failed = sum(n for kind, n in self.failed.items() if kind != "null_input")
+        n_lost = asked.questions - asked.answered - n_failed
+        if n_lost > 0:
+            raise ConfigError(
+                f"{self.where}: {n_lost:,} of its answers are not in the cache, and would be paid "
+                "for again; import them (claimscore cache import), or name another --out"
+            )
+
     def metadata(self) -> dict[str, str]:
         """The metadata that the file carries, and `MapFiles.finished` reads."""
-        facts = {
-            "settings": self.settings,
-            "rows": self.rows,
-            "failed": dict(self.failed),
-            "columns": list(self.columns),
-        }
+        facts = {"settings": self.settings, "rows": self.rows, "failed": dict(self.failed)}
         return {METADATA_KEY: json.dumps(facts, sort_keys=True)}
 
 
@@ -157,21 +161,14 @@ class MapFiles:
                 "move it away"
             ) from None
 
-    def rows(self) -> FinishedRows:
-        """The rows of the finished file that `finished` has found."""
-        return FinishedRows(self._path)
-
-    def read_failures(self) -> pl.DataFrame:
-        """The rows without an answer; none where there is no failures file."""
-        if not self._failures_path.exists():
-            return NO_FAILURES
-        with polars_errors(self.failures):
-            return pl.read_parquet(self._failures_path, glob=False)
-
     def failure_examples(self) -> dict[str, str]:
-        """The first message of each kind of failure."""
-        rows = self.read_failures().group_by("kind", maintain_order=True)
-        return dict(rows.agg(pl.col("message").first()).iter_rows())
+        """The first message of each kind of failure; none where there is no failures file."""
+        if not self._failures_path.exists():
+            return {}
+        with polars_errors(self.failures):
+            rows = pl.read_parquet(self._failures_path, glob=False)
+        kinds = rows.group_by("kind", maintain_order=True)
+        return dict(kinds.agg(pl.col("message").first()).iter_rows())
 
     def write(self, finished: FinishedMap, rows: pl.LazyFrame, failures: pl.LazyFrame) -> None:
         """Replace both files, the failures first, each whole or not at all.
@@ -214,79 +211,31 @@ def _beside(where: Path | str, ending: str) -> Any:
 
 def _finished(where: Path | str, facts: JSON) -> FinishedMap:
     """From the metadata; `ValueError` or another error of Python for what no map wrote."""
-    settings, failed, columns = facts["settings"], facts["failed"], facts["columns"]
+    settings, failed = facts["settings"], facts["failed"]
     counts = [facts["rows"], *failed.values()]
     is_whole = (
         as_stored(settings) == settings
         and all(type(count) is int and count >= 0 for count in counts)
         and sum(failed.values()) <= facts["rows"]
-        and isinstance(columns, list)
-        and all(isinstance(column, str) for column in columns)
     )
     if not is_whole:
         raise ValueError("no metadata of a map")
-    return FinishedMap(where, settings, facts["rows"], failed, tuple(columns))
-
-
-class FinishedRows:
-    """The rows of a finished file on this machine."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._scan = pl.scan_parquet(path, glob=False)
-
-    def schema(self, columns: Sequence[str]) -> dict[str, pl.DataType]:
-        """The types of these columns."""
-        with polars_errors(self._path):
-            return dict(self._scan.select(columns).collect_schema())
-
-    def slice(self, first: int, n: int) -> pl.DataFrame:
-        """`n` rows from row `first` on, with all columns."""
-        with polars_errors(self._path):
-            return self._scan.slice(first, n).collect()
-
-    def failed(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        """These columns of the rows with an error, few rows at a time."""
-        rows = self._scan.filter(pl.col(ERROR_COLUMN).is_not_null()).select(columns)
-        with polars_errors(self._path):
-            yield from rows.collect_batches(chunk_size=ROW_GROUP)
-
-
-class ChunkRows(NamedTuple):
-    """The rows of a chunk: the input's columns, and those that were added, if any were."""
-
-    given: pl.DataFrame
-    added: pl.DataFrame | None
-
-    def unanswered(self) -> Sequence[int]:
-        """The positions of the rows without an answer."""
-        if self.added is None:
-            return range(self.given.height)
-        return self.added[ERROR_COLUMN].is_not_null().arg_true().to_list()
-
-    def with_answers(self, positions: Sequence[int], answers: pl.DataFrame) -> pl.DataFrame:
-        """The added columns, with new ones at these positions."""
-        if self.added is None:
-            return answers
-        order = list(range(self.added.height))
-        for new, position in enumerate(positions, start=self.added.height):
-            order[position] = new
-        return pl.concat([self.added, answers])[order]
+    return FinishedMap(where, settings, facts["rows"], failed)
 
 
 class MapParts:
     """Rows in, answers chunk by chunk, and the finished file in the end.
 
-    `directory` is open for writing. A finished file is taken apart into chunks again, so that those
-    with failures can be tried once more; it stays until the next one takes its place. Threads may
-    read and write different chunks at once.
+    `directory` is open for writing. A chunk whose failed rows are tried again is done again whole,
+    with the answers that are in the cache. A finished file stays until the next one takes its
+    place. Threads may read and write different chunks at once.
     """
 
     def __init__(self, files: MapFiles, directory: RunDirectory) -> None:
         self._files = files
         self._directory = directory
         self._settings: JSON = {}
-        self._left: set[int] = set()
+        self._left: Sequence[int] = ()
 
     def take(
         self, source: TableSource, settings: Callable[[str, int], JSON], prompt: Prompt
@@ -300,12 +249,9 @@ class MapParts:
         if not directory.steps_done(STAGE):  # nothing was made with the settings that stand there
             directory.invalidate({"records": directory.manifest.chunks_with("records")})
             directory.forget_settings(list(directory.settings))
-        finished = self._files.finished()
-        rows = self._files.rows() if finished is not None else None
-        if finished is not None and rows is not None:
-            count, schema = finished.rows, rows.schema(finished.columns)
-            finished.refuse_others(settings(digest, count))
-        elif directory.settings and directory.steps_done("records") == directory.n_chunks:
+        if (finished := self._files.finished()) is not None:
+            finished.refuse_others(settings(digest, finished.rows))
+        if directory.settings and directory.steps_done("records") == directory.n_chunks:
             count = directory.settings["records"]["count"]
             schema = dict(directory.read("records", 0).schema)
         else:
@@ -314,37 +260,22 @@ class MapParts:
         table_prompt = TablePrompt(prompt, schema, source.name)
         self._settings = settings(digest, count)
         directory.check_settings(self._settings, CALLED)
-        if finished is not None and rows is not None:
-            self._take_apart(finished, rows)
         for chunk, frame in enumerate(table.chunks(self.chunk_rows) if table is not None else ()):
             if not directory.manifest.has(chunk, "records"):
                 directory.write_parts(chunk, "records", {"records": frame})
         return table_prompt
 
-    def _take_apart(self, finished: FinishedMap, rows: FinishedRows) -> None:
-        """Make the rows of a finished file parts, as far as there are no newer ones."""
-        failures = self._files.read_failures()
-        for chunk in range(self._directory.n_chunks):
-            if self._directory.manifest.has(chunk, STAGE):
-                continue
-            first = chunk * self.chunk_rows
-            frame = rows.slice(first, self.chunk_rows)
-            given, added = frame.select(finished.columns), frame.drop(finished.columns)
-            of_chunk = failures.filter(pl.col("row").is_between(first, first + frame.height - 1))
-            named = [{"id": str(row["row"]), "stage": STAGE, **row} for row in of_chunk.to_dicts()]
-            self._directory.write_parts(chunk, "records", {"records": given})
-            self.write(chunk, RowAnswers(added, FAILURES.frame(named)))
-
     def todo(self, *, retry_failed: bool) -> list[int]:
-        """The chunks to be asked about, in order: those without answers, and those with failures
-        where the user wants them tried again."""
-        directory, again = self._directory, set[int]()
+        """The chunks without answers, in order; where the user wants failed rows tried again, those
+        with failures have none."""
+        directory = self._directory
         if retry_failed:
             failed = directory.scan("failures").select(pl.col("id").cast(pl.Int64)).collect()
-            again = {row // self.chunk_rows for row in failed["id"]}
-        chunks = range(directory.n_chunks)
-        self._left = again | {chunk for chunk in chunks if not directory.manifest.has(chunk, STAGE)}
-        return sorted(self._left)
+            chunks = {row // self.chunk_rows for row in failed["id"]}
+            directory.invalidate({STAGE: chunks})
+        left = [n for n in range(directory.n_chunks) if not directory.manifest.has(n, STAGE)]
+        self._left = left
+        return left
 
     @property
     def chunk_rows(self) -> int:
@@ -362,11 +293,9 @@ class MapParts:
         size = self.chunk_rows
         return self.n_rows - sum(min(size, self.n_rows - chunk * size) for chunk in self._left)
 
-    def read(self, chunk: int) -> ChunkRows:
-        """The rows of a chunk. `ConfigError` where a part is damaged."""
-        directory = self._directory
-        added = directory.read(COLUMNS, chunk) if directory.manifest.has(chunk, STAGE) else None
-        return ChunkRows(directory.read("records", chunk), added)
+    def read(self, chunk: int) -> pl.DataFrame:
+        """The rows of a chunk as they came in. `ConfigError` where the part is damaged."""
+        return self._directory.read("records", chunk)
 
     def write(self, chunk: int, answers: RowAnswers) -> None:
         """Make the answers of all rows of a chunk count."""
@@ -377,9 +306,8 @@ class MapParts:
         """Put the parts together. The bytes depend on rows and settings alone."""
         failures = self._directory.scan("failures")
         by_kind = failures.group_by("kind").len().sort("kind").collect()
-        first = self.read(0).given
-        failed, columns = dict(by_kind.iter_rows()), tuple(first.columns)
-        finished = FinishedMap(self._files.where, self._settings, self.n_rows, failed, columns)
+        failed = dict(by_kind.iter_rows())
+        finished = FinishedMap(self._files.where, self._settings, self.n_rows, failed)
         # Frame by frame: a scan of so many files reads too far ahead.
         rows = register_io_source(
             lambda *_: (self._whole(chunk) for chunk in range(self._directory.n_chunks)),
@@ -390,9 +318,8 @@ class MapParts:
         return finished
 
     def _whole(self, chunk: int) -> pl.DataFrame:
-        given, added = self.read(chunk)
-        assert added is not None, "every chunk is done"
-        return pl.concat([given, added], how="horizontal")
+        added = self._directory.read(COLUMNS, chunk)
+        return pl.concat([self.read(chunk), added], how="horizontal")
 
 
 def map_status(place: Path | str) -> JSON | None:

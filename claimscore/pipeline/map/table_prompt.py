@@ -131,11 +131,11 @@ class TablePrompt:
             raise ParseError("an integer has more than 64 bits")
         return answer
 
-    def answers(self, outcomes: Sequence[RowOutcome], numbers: Sequence[int]) -> RowAnswers:
-        """The outcomes of rows as tables; `numbers` are the rows' numbers in the input, from 0."""
+    def answers(self, outcomes: Sequence[RowOutcome], first: int) -> RowAnswers:
+        """The outcomes of rows as tables; `first` is the number of the first row, from 0."""
         failures = [
             _failure_row(number, outcome)
-            for number, outcome in zip(numbers, outcomes, strict=True)
+            for number, outcome in enumerate(outcomes, start=first)
             if isinstance(outcome, Failure)
         ]
         values = dict(zip(self.schema, self._values(outcomes), strict=True))

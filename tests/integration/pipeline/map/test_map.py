@@ -278,8 +278,9 @@ class TestFailures:
         assert "finished before" in second.out
 
     def test_retry_failed_asks_only_for_those(self, tmp_path: Path) -> None:
-        """Rows that have their answer stay as they are, whatever became of the cache; those that
-        fail again keep their number; with nothing failed nothing is done."""
+        """Rows that have their answer stay as they are, and are not paid for again where the cache
+        has lost them; those that fail again keep their number; with nothing failed nothing is
+        done."""
         frame = pl.DataFrame({"text": [f"{'bad' if i % 5 == 4 else 'row'} {i}" for i in range(23)]})
 
         async def all_but_9(request: Request) -> Completion:
@@ -288,11 +289,13 @@ class TestFailures:
             return completion("good")
 
         def retried(provider: FakeProvider) -> claimscore.MapResult:
-            cache = tmp_path / "another-cache"
-            options = {"chunk_rows": 4, "retry_failed": True, "cache_dir": cache}
-            return run_map(tmp_path, frame, provider=provider, **options)
+            return run_map(tmp_path, frame, provider=provider, chunk_rows=4, retry_failed=True)
 
         first = run_map(tmp_path, frame, chunk_rows=4)
+        lost = {"cache_dir": tmp_path / "another-cache", "retry_failed": True, "chunk_rows": 4}
+        with pytest.raises(ConfigError, match="19 of its answers are not in the cache"):
+            run_map(tmp_path, frame, **lost)
+        assert not (tmp_path / "out.parquet.parts").exists()
         assert first.failed == {"content": 4}
         before = first.frame().collect()
         provider = FakeProvider(all_but_9)
