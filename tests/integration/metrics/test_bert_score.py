@@ -39,19 +39,6 @@ def test_equal_to_the_package(golden, layer):
     assert np.abs(np.stack(found) - expected).max() <= 1e-6
 
 
-def test_rescaling_and_what_the_golden_file_says_of_it(golden):
-    texts = [[case[key] for case in golden] for key in ("candidate", "reference")]
-    options = {"model": str(shared("data/ls_score/tiny_bert")), "layer": 2}
-    raw = bertscore(*texts, **options)
-    rescaled = bertscore(*texts, baseline=(0.5, 0.5, 0.5), **options)
-    for found, key in (
-        (raw, "bs_inverse_layer2_no_rescale"),
-        (rescaled, "bs_inverse_layer2_rescaled_with_baseline_F_0.5"),
-    ):
-        expected = [case[key] for case in golden]
-        assert np.abs(100 * (1 - found.f1) - expected).max() <= 2e-4  # four printed digits
-
-
 def test_each_number_has_its_own_baseline(tiny):
     """(x − b)/(1 − b), with precision's, recall's and F1's b."""
     texts = ["the hotel was clean"], ["we had a great stay"]
@@ -76,18 +63,10 @@ def test_any_text_and_its_invariants(tiny, texts):
     assert (there.f1 <= np.maximum(there.precision, there.recall) + 1e-9).all()
 
 
-@pytest.mark.parametrize(
-    ("candidates", "references", "message"),
-    [
-        (["a"], ["a", "b"], "1 candidates, but 2 references"),
-        (["a", " "], ["a", "b"], "candidate 1 is empty"),
-    ],
-)
-def test_what_has_no_bertscore_is_refused(tiny, candidates, references, message):
-    with pytest.raises(ValueError, match=message):
-        bertscore(candidates, references, model=str(tiny), layer=1)
-
-
-def test_a_model_that_is_not_there_is_named():
+def test_what_has_no_bertscore_is_refused(tiny):
+    with pytest.raises(ValueError, match="1 candidates, but 2 references"):
+        bertscore(["a"], ["a", "b"], model=str(tiny), layer=1)
+    with pytest.raises(ValueError, match="candidate 1 is empty"):
+        bertscore(["a", " "], ["a", "b"], model=str(tiny), layer=1)
     with pytest.raises(ConfigError, match="nowhere"):
         bertscore(["a"], ["b"], model="./nowhere")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from claimscore.config import RunConfig
-from claimscore.errors import Obstacles
+from claimscore.config import EncoderConfig, RunConfig
+from claimscore.errors import ConfigError, Obstacles
 from claimscore.pipeline.run import run
 
 
@@ -32,3 +32,10 @@ def test_all_obstacles_are_said_at_once(tmp_path: Path) -> None:
 def test_all_unknown_metrics_are_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(Obstacles, match=r"is rouge-1 or.*\n.*is caspr meant"):
         run(RunConfig("in.jsonl", tmp_path / "run", "rouge,casper"))
+
+
+def test_a_language_model_is_no_factcc(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"source": "A.", "summary": "B."}')
+    encoders = EncoderConfig(verifier="llm")
+    with pytest.raises(ConfigError, match="metric factcc: --verifier llm judges claims"):
+        run(RunConfig(tmp_path / "in.jsonl", tmp_path / "run", "factcc", encoders=encoders))

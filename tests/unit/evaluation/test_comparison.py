@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.comparison import CompareConfig, RunComparison
 from claimscore.evaluation.comparison_tables import difference_rows, to_json
 from claimscore.runs import RunDirectory
 from claimscore.tables import SCORES
+from tests.support.command_line import Command
 from tests.support.compared_runs import compared, score_rows, write_run
 
 IDS = [f"r{number:03d}" for number in range(80)]
@@ -36,20 +36,14 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     )
 
 
-def test_a_planted_difference_is_found_and_no_other(pair: tuple[Path, Path]):
-    (run,) = compared(*pair).runs
-    verdicts = {row.metric: row.verdict for row in run.metrics}
-    assert verdicts == {"caspr": "higher", "ds": "not shown"}
-    caspr, ds = (row.difference for row in run.metrics)
-    assert caspr.low is not None
-    assert 0 < caspr.low < 3 < (caspr.high or 0)
-    assert ds.low is not None
-    assert ds.low < 0 < (ds.high or 0)
-
-
-def test_the_same_numbers_from_files_of_scores(pair: tuple[Path, Path]):
+def test_a_planted_difference_is_found_in_runs_and_in_files_of_scores(pair: tuple[Path, Path]):
     files = [run / "scores.parquet" for run in pair]
     (of_runs,), (of_files,) = compared(*pair).runs, compared(*files).runs
+    verdicts = {row.metric: row.verdict for row in of_runs.metrics}
+    assert verdicts == {"caspr": "higher", "ds": "not shown"}
+    caspr, ds = (row.difference for row in of_runs.metrics)
+    assert 0 < (caspr.low or 0) < 3 < (caspr.high or 0)
+    assert (ds.low or 0) < 0 < (ds.high or 0)
     assert of_files.metrics == of_runs.metrics
     assert of_files.moves == of_runs.moves
     assert of_files.changes == {}
@@ -178,13 +172,9 @@ def write_versions(folder: Path) -> tuple[Path, Path]:
     )
 
 
-@pytest.fixture
-def versions(tmp_path: Path) -> RunComparison:
-    return compared(*write_versions(tmp_path)).runs[0]
-
-
-def test_claims_behind_the_records_that_moved(versions: RunComparison):
+def test_claims_of_records_that_moved_and_of_all(tmp_path: Path):
     """Of record 1 a claim was reworded, one is gone and one new; of record 3 its only one is."""
+    versions = compared(*write_versions(tmp_path)).runs[0]
     first, last = versions.records
     assert (first.id, last.id) == ("1", "3")
     assert [(unit.table, unit.side, *unit.change) for unit in first.changes] == [
@@ -195,9 +185,6 @@ def test_claims_behind_the_records_that_moved(versions: RunComparison):
     ]
     assert [unit.change for unit in last.changes] == [("gone", "Only here.", None)]
 
-
-def test_changes_of_all_records_are_counted(versions: RunComparison):
-    """By table and side, over every shared record."""
     assert versions.changes == {
         ("claims", "a"): {"same": 1, "reworded": 1, "gone": 2, "new": 1},
         ("claims", "b"): {"same": 2},
@@ -271,17 +258,50 @@ def test_a_file_that_is_none_of_scores_is_named(tmp_path: Path, content: Any, me
     assert "\n" not in str(error.value)
 
 
+def test_what_is_printed(cli: Command, tmp_path: Path):
+    """Runs, differences, records, method; nothing that a terminal would obey."""
+    changed = [50.0 + number for number in range(11)] + [None]
+    evil, other = {("r010", "a"): ["a\x1b[31m [x] \u202e red"]}, {("r010", "a"): ["Else."]}
+    write_run(tmp_path / "a", IDS[:12], {"ds": [50.0] * 12}, claims=evil)
+    write_run(tmp_path / "b", IDS[:12], {"ds": changed}, claims=other)
+    runs = tmp_path / "a", tmp_path / "b"
+    code, text, _ = cli("compare", *runs, "--samples", 100, "--top", 12)
+    assert code == 0
+    assert f"{runs[0]} (baseline)" in text
+    assert "ds: 1 of the shared records have no score in B: 1 x decompose failed" in text
+    assert "95 % paired bootstrap interval (100 samples" in text
+    for words in ("higher", "letter trigrams", "[x]"):
+        assert words in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("arguments", "message"),
     [
-        ({"runs": ("a",)}, "at least two"),
-        ({"runs": ("a",) * 27}, "at most 26"),
-        ({"samples": 0}, "--samples"),
+        (("a",), "at least two"),
+        (("a",) * 27, "at most 26"),
+        (("a", "b", "--samples", "0"), "--samples"),
+        (("missing", "missing"), "missing: there is no such run directory"),
+        (("a", "b", "--differences", "x.txt"), "must end in .csv or .parquet"),
+        (("a", "b", "--top", "-3"), "--top must be at least 0"),
+        (("a", "b", "--html", "."), "is a directory"),
+        (("a", "b", "--html", "x.csv", "--differences", "x.csv"), "x.csv: two outputs"),
     ],
 )
-def test_wrong_settings(options: dict[str, Any], message: str):
-    with pytest.raises(ConfigError, match=message):
-        CompareConfig(**{"runs": ("a", "b"), **options})
+def test_wrong_use_is_one_line_and_exit_2(
+    cli: Command,
+    pair: tuple[Path, Path],
+    arguments: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(pair[0].parent)
+    code, text, error = cli("compare", *arguments)
+    assert (code, text) == (2, "")
+    assert message in error
+    assert "Traceback" not in error
+    assert not Path("x.csv").exists()
 
 
 def test_groups_are_in_the_order_of_numbers_and_the_missing_one_is_last(tmp_path: Path):

@@ -68,22 +68,13 @@ def test_vectors_must_fit():
 
 
 def rows_of(*cosines: float) -> list[Row]:
-    given = [("source", index) for index in range(len(cosines))]
-    likelihood = [
-        number("ls", "linguistic", -10.0),
-        number("ls", "linguistic_inner", -9.0),
-    ]
-    return [
-        *likelihood,
-        number("ls", "tokens", 8.0),
-        number("ls", "cut", 0.0),
-        *(
-            number("ls", "semantic", cosine, place)
-            for place, cosine in zip(given, cosines, strict=True)
-        ),
-        *(number("ls", "tokens", 12.0, (None, index), side="source") for _, index in given),
-        *(number("ls", "cut", 3.0, (None, index), side="source") for _, index in given),
-    ]
+    of_summary = {"linguistic": -10.0, "linguistic_inner": -9.0, "tokens": 8.0, "cut": 0.0}
+    rows = [number("ls", name, value) for name, value in of_summary.items()]
+    for index, cosine in enumerate(cosines):
+        rows.append(number("ls", "semantic", cosine, ("source", index)))
+        rows.append(number("ls", "tokens", 12.0, (None, index), side="source"))
+        rows.append(number("ls", "cut", 3.0, (None, index), side="source"))
+    return rows
 
 
 def score(records: list[dict], rows: list[dict]):

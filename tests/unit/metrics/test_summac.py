@@ -16,7 +16,7 @@ from claimscore.metrics.base import Score
 from claimscore.metrics.summac import OPERATORS, VARIANTS
 from claimscore.metrics.summac_convolution import as_weights, bin_edges, histograms
 from tests.support.frames import tables
-from tests.support.summac_goldens import LONG, block_rows, chunk, golden, probabilities, state
+from tests.support.summac_goldens import LONG, block_rows, golden, probabilities, state
 
 #: The code's `use_ent` and `use_con` by our name.
 FLAGS = {"ent=1/con=1": "code", "ent=1/con=0": "paper", "ent=0/con=1": "contradiction"}
@@ -147,16 +147,6 @@ def saved_weights(path: Path, width: int = 23, **told: str) -> Path:
 def one(records: list[dict[str, Any]], metric: str = "summac-zs", **rows: Any) -> Score:
     (score,) = load_metric(metric).score(tables(records, **rows))
     return score
-
-
-def test_conv_over_tables_is_the_function(tmp_path: Path) -> None:
-    path = saved_weights(tmp_path / "w.safetensors")
-    given = {str(i): random_image(i + 1, 12 - i).astype(np.float32) for i in range(4)}
-    metric = load_metric(f"summac-conv:weights={path}:aggregate=all:variant=paper")
-    for score in metric.score(chunk(given)):
-        expected = summac_conv(given[score.id], path, aggregate="all", variant="paper")
-        assert score.value == pytest.approx(expected, abs=1e-12)
-        assert len(score.components["sentence_scores"]) == given[score.id].shape[1]  # type: ignore[arg-type]
 
 
 IMAGE = [[[0.9, 0.1, 0.0]]]

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from claimscore.cli import main
+from claimscore.evaluation.comparison import CompareConfig
 from claimscore.evaluation.result import Mark, Section
 from claimscore.report import write_report
 from claimscore.report.evaluation_page import write_evaluation_page
 from claimscore.report.html_page import MAX_MARKS
-from tests.support.evaluation_pages import COMMAND, PAGES
+from tests.support.compared_runs import write_run as write_scores
+from tests.support.evaluation_pages import COMMAND, PAGES, hostile_runs, write_compare_page
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.rated_tables import rated_rows, write_run
 from tests.support.report_pages import Page
@@ -105,6 +107,24 @@ def test_a_base_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         assert typed_command() == "claimscore evaluate support --base-url ... --base-url=... 'x y'"
     with click.Context(click.Command("c")):
         assert typed_command() == "claimscore"
+
+
+def test_a_comparison_has_a_section_a_run_and_marks_words(tmp_path: Path) -> None:
+    runs = hostile_runs(tmp_path, "x")
+    config = CompareConfig((str(runs[0]), str(runs[1]), str(runs[1])), by="group", samples=20)
+    page, _ = read(write_compare_page(config, tmp_path / "compare.html", COMMAND))
+    for words in ("B against A", "C against A", "What differs: A and B", "B − A by group",
+                  "Moved most, A to C", "claim reworded"):  # fmt: skip
+        assert words in page.text
+    assert {"ins", "del"} <= {tag for tag, _ in page.elements}
+
+
+def test_runs_without_scores_say_so(tmp_path: Path) -> None:
+    runs = [write_scores(tmp_path / "a", ["1"], {"ds": [1.0]}), write_scores(tmp_path / "b", ["1"])]
+    config = CompareConfig(tuple(map(str, runs)), samples=20)
+    page, _ = read(write_compare_page(config, tmp_path / "compare.html", COMMAND))
+    assert "The runs share no metric." in page.text
+    assert "it has no scores yet" in page.text
 
 
 def _page(folder: Path, *sections: Section) -> Page:

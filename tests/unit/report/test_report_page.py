@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from claimscore.report import MetricFacts, ReportTables
-from claimscore.report.html_page import module_script
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.report_pages import Page, read
 
 MakeUp = Callable[..., ReportTables]
-PAGE_SCRIPTS = ("run.js", "evaluation.js")
 WORST = {"id": "a/b%", "value": 1.5}
 BASELINE_NOTICE = "The claims were made by {}, not by a language model"
 
@@ -54,22 +52,6 @@ def test_hostile_text_comes_back_from_json_as_it_was(tmp_path: Path) -> None:
     assert record["reasons"] == [None, EVIL]
     assert record["components"] == [{EVIL: EVIL}, {EVIL: EVIL}]
     assert record["failures"][0][3] == EVIL
-
-
-def test_scripts_use_nothing_that_parses_markup() -> None:
-    for script in map(module_script, PAGE_SCRIPTS):
-        for word in (
-            "innerHTML",
-            "outerHTML",
-            "insertAdjacent",
-            "document.write",
-            "eval(",
-            "Function(",
-            "fetch(",
-            "XMLHttpRequest",
-            'setAttribute("style"',
-        ):
-            assert word not in script
 
 
 def test_nulls_are_counted_and_shown_with_their_reason(made_up: MakeUp, tmp_path: Path) -> None:

@@ -43,19 +43,6 @@ def test_golden_thresholds():
 
 
 @pytest.mark.parametrize(
-    ("threshold", "expected"),
-    [
-        pytest.param(0.5, (2 / 3 + 0.5) / 2, id="a score at the threshold is not above it"),
-        pytest.param(-1.0, 0.5, id="all predicted consistent"),
-        pytest.param(1.0, 0.5, id="none"),
-    ],
-)
-def test_balanced_accuracy_by_hand(threshold: float, expected: float):
-    scores, labels = [0.9, 0.8, 0.5, 0.7, 0.5], [1, 1, 1, 0, 0]
-    assert balanced_accuracy(scores, labels, threshold) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
     ("scores", "labels", "message"),
     [
         ([0.1, math.nan], [0, 1], "finite"),

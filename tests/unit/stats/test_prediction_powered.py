@@ -73,18 +73,6 @@ def test_intervals_hold_the_truth_and_are_shorter(informed: float, bias: float, 
     assert widths[0] / widths[1] <= ratio
 
 
-def test_the_correction_takes_the_bias_away():
-    """Where every item has a label, corrected and classical are the labels' mean by records."""
-    sample = population(np.random.default_rng(3), 0.3, 1.5)
-    truth = np.random.default_rng(4).integers(0, 2, sample.label.size).astype(float)
-    full = dataclasses.replace(sample, label=truth, weight=np.ones(truth.size))
-    found = corrected_mean(full, samples=400, seed=0)
-    expected = (full.share * truth).sum() / 150
-    assert found.corrected.value == pytest.approx(expected)
-    assert found.classical.value == pytest.approx(expected)
-    assert found.uncorrected.value == pytest.approx((full.share * full.metric).sum() / 150)
-
-
 @pytest.mark.parametrize(("n", "hits"), [(1, 1), (1, 0), (6, 6), (10, 3), (30, 29), (90, 60)])
 def test_shares_have_the_interval_of_clopper_and_pearson(n: int, hits: int):
     """Of equal weights, one label a record; within the error of 4,000 draws."""
