@@ -2,7 +2,7 @@
 
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -112,7 +112,9 @@ class FakeModel:
 
 
 class FunctionClassifier:
-    """An NLI model that is a function of a pair; remembers what it was asked."""
+    """An NLI model that is a function of a pair; remembers what it was asked. It can be stored."""
+
+    facts: ClassVar[dict[str, str]] = {"limit": "512"}
 
     def __init__(self, judge: Callable[[str, str], Sequence[float]], name: str = "fake") -> None:
         self.info = ModelInfo(name, "r1", "float32")
@@ -127,6 +129,9 @@ class FunctionClassifier:
             on_batch(len(pairs))
         judged = [self._judge(*pair) for pair in pairs]
         return np.array(judged, dtype=np.float32).reshape(-1, 3)
+
+    def truncates(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.bool_]:
+        return np.zeros(len(pairs), dtype=bool)
 
 
 def claims(**of_sides: Sequence[str]) -> pl.DataFrame:

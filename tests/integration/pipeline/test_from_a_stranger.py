@@ -278,13 +278,6 @@ def test_brackets_in_brackets(name: str, message: str, out: Path, cli: Command) 
     assert result.status == 0 or (result.status, result.err.count("\n")) == (2, 1)
 
 
-def test_brackets_in_a_prompt(tmp_path: Path, cli: Command) -> None:
-    prompt = tmp_path / "p.toml"
-    prompt.write_text("x = " + "[" * 3000 + "]" * 3000)
-    message = refused(tmp_path, cli, "map", "in.jsonl", "--prompt", prompt, "--out", "o.parquet")
-    assert f"{prompt}: lists or tables are nested too deeply" in message
-
-
 @pytest.mark.parametrize(
     "changes",
     [

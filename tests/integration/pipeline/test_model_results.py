@@ -1,43 +1,24 @@
 """Runs share what models said: nothing twice, the same bytes, counted, and off when asked."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import claimscore.pipeline.model_stage as working
 from claimscore.config import RunConfig, user_cache_dir
-from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.run import run
 from claimscore.types import JSON
 from tests.support.command_line import Command
-
-
-class Classifier:
-    """Probabilities by chance, never the same twice."""
-
-    info = ModelInfo("chance", "1", "float32")
-    facts: ClassVar[dict[str, str]] = {"limit": "512"}
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-        self._rng = np.random.default_rng(5)
-
-    def classify(self, pairs: Sequence[tuple[str, str]], *, on_batch: Any = None) -> Any:
-        self.asked += pairs
-        on_batch(len(pairs))
-        return self._rng.dirichlet(np.ones(3), len(pairs)).astype(np.float32)
-
-    def truncates(self, pairs: Sequence[tuple[str, str]]) -> Any:
-        return np.zeros(len(pairs), dtype=bool)
+from tests.support.pass_doubles import FunctionClassifier
 
 
 @pytest.fixture
-def classifier(monkeypatch: pytest.MonkeyPatch) -> Classifier:
-    fake = Classifier()
+def classifier(monkeypatch: pytest.MonkeyPatch) -> FunctionClassifier:
+    """Probabilities by chance, never the same twice."""
+    rng = np.random.default_rng(5)
+    fake = FunctionClassifier(lambda *_: rng.dirichlet(np.ones(3)))
     monkeypatch.setattr(working, "load_model", lambda role, config: fake)
     return fake
 
@@ -62,7 +43,7 @@ def nli_table(out: Path) -> bytes:
 
 
 def test_a_second_run_of_another_metric_computes_nothing(
-    records: Path, tmp_path: Path, classifier: Classifier
+    records: Path, tmp_path: Path, classifier: FunctionClassifier
 ) -> None:
     first = scored(records, tmp_path / "one", "caspr")
     n_pairs = len(set(classifier.asked))
@@ -78,7 +59,9 @@ def test_a_second_run_of_another_metric_computes_nothing(
     assert third["model_items"] == {"computed": None, "stored": None}
 
 
-def test_the_cache_commands_know_of_it(records: Path, classifier: Classifier, cli: Command) -> None:
+def test_the_cache_commands_know_of_it(
+    records: Path, classifier: FunctionClassifier, cli: Command
+) -> None:
     scored(records, records.parent / "one", "caspr")
     results = cli("cache", "stats", "--json").json()["model_results"]
     assert results["rows"] == len(classifier.asked)

@@ -1,43 +1,25 @@
 """Training of SummaC-Conv on tables that can be told apart; the classifier is a function."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.metrics import load_metric, summac_conv
 from claimscore.metrics.summac_convolution import bin_edges, histograms, load_weights
-from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
 from claimscore.training.recipes import SummaCTrainingConfig, TrainingProgress
 from claimscore.training.summac_conv import ConvModel, fit, train_summac_conv
+from tests.support.pass_doubles import FunctionClassifier
 from tests.support.rated_tables import write_jsonl
 
 
-class WordClassifier:
-    """Entailment is the share of the hypothesis's words that the premise has; it can be stored."""
-
-    info = ModelInfo("words", "r1", "float32")
-    facts: ClassVar = {"words": "1"}
-
-    def __init__(self) -> None:
-        self.pairs = 0
-
-    def classify(
-        self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
-    ) -> NDArray[np.float32]:
-        self.pairs += len(pairs)
-        shares = [len(set(p.split()) & set(h.split())) / len(set(h.split())) for p, h in pairs]
-        entailment = np.array(shares, dtype=np.float32)
-        return np.stack([entailment, (1 - entailment) / 2, (1 - entailment) / 2], axis=1)
-
-    def truncates(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.bool_]:
-        return np.zeros(len(pairs), dtype=bool)
+def words_of(premise: str, claim: str) -> tuple[float, float, float]:
+    """Entailment is the share of the claim's words that the premise has."""
+    share = len({*premise.split()} & {*claim.split()}) / len({*claim.split()})
+    return share, (1 - share) / 2, (1 - share) / 2
 
 
 WORDS = ("room", "clean", "dirty", "garden", "quiet", "noisy", "beach", "pool", "staff", "cold")
@@ -62,7 +44,7 @@ def config(tmp_path: Path) -> SummaCTrainingConfig:
 
 def test_a_table_that_can_be_told_apart_is_learnt(config: SummaCTrainingConfig) -> None:
     shown: list[TrainingProgress] = []
-    classifier = WordClassifier()
+    classifier = FunctionClassifier(words_of)
     result = train_summac_conv(config, shown.append, classifier)
     assert (result.examples, result.held_out, result.skipped) == (108, 12, 0)
     assert result.held_out_loss is not None
@@ -83,20 +65,20 @@ def test_a_table_that_can_be_told_apart_is_learnt(config: SummaCTrainingConfig) 
 def test_the_weights_know_how_they_were_trained_and_a_pair_is_judged_once(
     config: SummaCTrainingConfig, tmp_path: Path
 ) -> None:
-    short, classifier = replace(config, epochs=1), WordClassifier()
+    short, classifier = replace(config, epochs=1), FunctionClassifier(words_of)
     first = train_summac_conv(short, classifier=classifier).weights.read_bytes()
-    asked = classifier.pairs
+    asked = len(classifier.asked)
     assert 0 < asked <= 120 * 6 * 2
     settings = (("labels", "ec"), ("bins", "even20"), ("aggregate", "all"))
     other = replace(short, settings=settings, out=tmp_path / "other.safetensors", seed=1)
     weights = train_summac_conv(other, classifier=classifier).weights
     assert train_summac_conv(short, classifier=classifier).weights.read_bytes() == first
-    assert classifier.pairs == asked
-    assert load_weights(weights).settings["nli"] == "words@r1"
+    assert len(classifier.asked) == asked
+    assert load_weights(weights).settings["nli"] == "fake@r1"
     assert set(settings) <= set(load_metric(f"summac-conv:weights={weights}").facts)
     blocks = replace(short, settings=(("granularity", "2sents"),))
     train_summac_conv(blocks, classifier=classifier)
-    assert classifier.pairs > asked
+    assert len(classifier.asked) > asked
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "min", "max", "all"])
@@ -136,7 +118,7 @@ def test_tables_that_cannot_be_trained_on(
 ) -> None:
     path = str(write_jsonl(tmp_path / "bad.jsonl", table))
     with pytest.raises(InputError, match=message):
-        train_summac_conv(replace(config, tables=(path,)), classifier=WordClassifier())
+        train_summac_conv(replace(config, tables=(path,)), classifier=FunctionClassifier(words_of))
 
 
 @pytest.mark.parametrize(

@@ -81,26 +81,6 @@ def test_retry_failed_redoes_the_step_and_what_was_made_from_it(directory: RunDi
     assert not directory.manifest.steps(1).intersection(MODEL_STEPS)
 
 
-def n_claims(provider: FakeProvider, chunks: list[list[str]], folder: Path) -> int:
-    """Ask for the claims of these texts, chunk by chunk, with four requests in flight."""
-    with RunDirectory(folder / "run") as directory:
-        for number, texts in enumerate(chunks):
-            ids = [f"{number}-{i}" for i in range(len(texts))]
-            frame = pl.DataFrame({"id": ids, "summary_a": texts, "summary_b": texts})
-            directory.write_parts(number, "records", {"records": frame})
-        plan = plan_of(config(directory), ["id", "summary_a", "summary_b"])
-        left = find_todo(plan, directory, len(chunks), retry_failed=False)
-
-        async def work() -> None:
-            async with make(provider, max_concurrency=4) as engine:
-                progress = Progress()
-                pool = LocalModels([Worker({"nli": FakeModel()})], directory, progress)
-                await Stages(plan, directory, left, engine, pool, progress).run()
-
-        run_blocking(work)
-        return directory.manifest.counts()["claims"]
-
-
 def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Path) -> None:
     """Chunks that are open together would be done together, and the models would wait: the next
     one is opened when the engine runs short, so each ends a chunk's time after the one before."""
@@ -110,9 +90,23 @@ def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Pat
         text = request.messages[-1].content
         return Completion(json.dumps({"claims": [text]}), model="m")
 
+    async def work() -> None:
+        async with make(provider, max_concurrency=4) as engine:
+            progress = Progress()
+            pool = LocalModels([Worker({"nli": FakeModel()})], directory, progress)
+            await Stages(plan, directory, left, engine, pool, progress).run()
+
     provider, n_chunks, n_rows = FakeProvider(answer), 5, 20
-    chunks = [[f"Room {i} of chunk {n} is warm." for i in range(n_rows)] for n in range(n_chunks)]
-    assert n_claims(provider, chunks, tmp_path) == 2 * n_chunks * n_rows
+    with RunDirectory(tmp_path / "run") as directory:
+        for n in range(n_chunks):
+            texts = [f"Room {i} of chunk {n} is warm." for i in range(n_rows)]
+            ids = [f"{n}-{i}" for i in range(n_rows)]
+            frame = pl.DataFrame({"id": ids, "summary_a": texts, "summary_b": texts})
+            directory.write_parts(n, "records", {"records": frame})
+        plan = plan_of(config(directory), frame.columns)
+        left = find_todo(plan, directory, n_chunks, retry_failed=False)
+        run_blocking(work)
+        assert directory.manifest.counts()["claims"] == 2 * n_chunks * n_rows
     texts = [request.messages[-1].content for request in provider.asked]
     asked = [int(text.partition("chunk ")[2][0]) for text in texts]
     assert sorted(asked) == [chunk for chunk in range(n_chunks) for _ in range(n_rows)]

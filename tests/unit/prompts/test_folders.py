@@ -79,9 +79,10 @@ def test_all_that_is_wrong_is_told(tmp_path: Path) -> None:
         load_prompt_file(path)
     for line in ("version: Field required", "user: must be a text", "systm: Extra inputs"):
         assert f"\n  {path}: {line}" in str(caught.value)
-    path.write_text("[settings\nx = 1")
-    with pytest.raises(ConfigError, match=r"mine\.toml: .*line 1"):
-        load_prompt_file(path)
+    for text, said in (("[settings\nx = 1", ".*line 1"), ("x = " + "[" * 3000, "lists or tables")):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=rf"mine\.toml: {said}"):
+            load_prompt_file(path)
 
 
 def test_a_version_is_a_word(tmp_path: Path) -> None:

@@ -93,7 +93,11 @@ def test_files_with_other_columns(tmp_path: Path) -> None:
     for name, text in (("a.csv", "x,y\n1,2\n"), ("b.csv", "y,x\n1,2\n")):
         (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=r"b\.csv, line 1: the columns are not those of"):
-        find_source(str(tmp_path / "*"), tmp_path).open()
+        find_source(str(tmp_path / "*.csv"), tmp_path).open()
+    for name, values in (("1", [1]), ("2", ["1"])):
+        pl.DataFrame({"n": values}).write_parquet(tmp_path / f"{name}.parquet")
+    with pytest.raises(InputError, match=r"2\.parquet: column n is of type String, and"):
+        find_source(str(tmp_path / "*.parquet"), tmp_path).open()
 
 
 def test_the_digest_of_files(tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 """NLI over claims and blocks: which pairs, in which order, in the memory of a part of them."""
 
-from collections.abc import Sequence
-
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,19 +9,6 @@ from tests.support.pass_doubles import claims, run_nli
 
 #: Claims of the two sides of some records.
 SIZES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=5)
-
-
-def table_of(sizes: Sequence[tuple[int, int]]) -> pl.DataFrame:
-    texts = {
-        f"r{number}_{side}": [f"{side}{number} {'x' * i}" for i in range(n)]
-        for number, of_record in enumerate(sizes)
-        for side, n in zip("ab", of_record, strict=True)
-    }
-    return claims(**texts)
-
-
-def ids_of(sizes: Sequence[tuple[int, int]]) -> list[str]:
-    return [f"r{number}" for number in range(len(sizes))]
 
 
 def test_every_pair_has_a_row_in_both_directions() -> None:
@@ -41,7 +25,12 @@ def test_every_pair_has_a_row_in_both_directions() -> None:
 @given(SIZES, st.integers(1, 9))
 @settings(max_examples=40)
 def test_blocks_leave_no_trace(sizes: list[tuple[int, int]], at_once: int) -> None:
-    table, ids = table_of(sizes), ids_of(sizes)
+    texts = {
+        f"r{number}_{side}": [f"{side}{number} {'x' * i}" for i in range(n)]
+        for number, of_record in enumerate(sizes)
+        for side, n in zip("ab", of_record, strict=True)
+    }
+    table, ids = claims(**texts), [f"r{number}" for number in range(len(sizes))]
     whole, once = run_nli(table, ids)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pair_nli, "PAIRS_AT_ONCE", at_once)

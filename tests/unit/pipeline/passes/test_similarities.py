@@ -4,30 +4,21 @@ import numpy as np
 import polars as pl
 import pytest
 
-from claimscore.pipeline.passes import PassResult
 from claimscore.pipeline.passes.similarities import cosines
 from tests.support.pass_doubles import FakeModel, facts, run_pass
 
 CELL = ("id", "row_side", "row_index", "column_side", "column_index", "similarity")
 
 
-def run_facts(table: pl.DataFrame, *ids: str) -> tuple[PassResult, FakeModel]:
-    embedder, over = FakeModel(), ("source.fact", "summary.fact")
-    records = pl.DataFrame({"id": ids})
-    return run_pass("fact_similarities", embedder, records, over=over, facts=table), embedder
-
-
-def cells(result: PassResult) -> list[tuple[object, ...]]:
-    return result.rows["similarities"].select(CELL).rows()
-
-
 def test_every_fact_of_the_sources_meets_every_fact_of_the_summary() -> None:
     """Row by row; what is embedded is `subject description`."""
     table = facts(r1_source=["car fast", "car good"], r1_summary=["car fast"])
-    result, embedder = run_facts(table, "r1")
+    embedder, records = FakeModel(), pl.DataFrame({"id": ["r1"]})
+    over = ("source.fact", "summary.fact")
+    result = run_pass("fact_similarities", embedder, records, over=over, facts=table)
     assert embedder.calls == [["car fast", "car good", "car fast"]]
     by_hand = (8 * 8 + 3 * 2) / ((64 + 9) * (64 + 4)) ** 0.5
-    assert cells(result) == [
+    assert result.rows["similarities"].select(CELL).rows() == [
         ("r1", "source", 0, "summary", 0, pytest.approx(1, abs=1e-6)),
         ("r1", "source", 1, "summary", 0, pytest.approx(by_hand, abs=1e-6)),
     ]
