@@ -82,9 +82,6 @@ def test_warnings_say_how_many_and_what_to_do():
     assert warning.startswith("51 of 141 claims repeat another claim of their sentence: ")
     assert "try another model or prompt" in warning
     assert "51 repeated" in counts["text"]
-
-
-def test_a_run_without_claims_is_counted():
     assert summarized({}, 0, 0)["text"] == "0 of 0 sentences: nothing looks wrong"
 
 

@@ -120,13 +120,6 @@ def test_an_option_of_two_parts_is_set_in_both() -> None:
     assert not built("--no-model-store").model_store
 
 
-def test_a_flag_of_the_file_is_taken_back(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text("offline = true\n")
-    file = ("--config", str(tmp_path / "c.toml"))
-    assert built(*file).encoders.offline
-    assert not built(*file, "--set", "offline=false").encoders.offline
-
-
 def test_typed_options_go_before_set_and_set_before_the_file(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(
@@ -136,6 +129,7 @@ def test_typed_options_go_before_set_and_set_before_the_file(tmp_path: Path) -> 
     config = built("--rpm", "3", "--set", "tpm=2", "--set", "rpm=2", "--config", str(file))
     assert (config.llm.rpm, config.llm.tpm, config.seed, config.metrics) == (3, 2, 1, ("ds",))
     assert (config.llm.max_outage_s, config.encoders.offline) == (3600, True)
+    assert not built("--set", "offline=false", "--config", str(file)).encoders.offline
     assert config.prompts == {"decompose": "v1"}
     several = ("--set", "base-url=http://a/v1", "--set", "base-url=http://b/v1")
     assert built(*several).llm.base_url == ("http://a/v1", "http://b/v1")

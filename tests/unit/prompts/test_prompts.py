@@ -59,12 +59,6 @@ def test_released_prompts_are_never_edited() -> None:
     )
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + 400 * "0"])
-def test_what_is_no_finite_number_is_refused(number: str) -> None:
-    with pytest.raises(ParseError):
-        AnswerForm({"confidence": "number"}).parse(f'{{"confidence": {number}}}')
-
-
 def test_a_prompt_is_rendered_as_a_conversation(tmp_path: Path) -> None:
     prompt = load_prompt_file(write(tmp_path, TONE))
     for fields, message in (({}, "missing fields"), ({"text": "a", "other": "b"}, "unknown")):
@@ -130,29 +124,25 @@ def test_an_unknown_version_is_answered_with_the_known_ones(tmp_path: Path) -> N
         ('{"tone": "a", "confidence": 1, "x": 2}', "Extra inputs"),
         ('[{"tone": "a", "confidence": 1}]', "object"),
         ('{"tone": "a", "confidence": 1', "Invalid JSON"),
+        ('Here:\n```json\n{"tone": "a", "confidence": 1}\n```', "Invalid JSON"),
+        *(
+            (f'{{"tone": "a", "confidence": {number}}}', "finite|valid number|Invalid JSON")
+            for number in ("NaN", "Infinity", "-Infinity", "1e999", "1" + 400 * "0")
+        ),
     ],
 )
 def test_an_answer_is_parsed_strictly(tmp_path: Path, answer: str, message: str) -> None:
+    """But for one code fence; without an output the answer is the text."""
     prompt = load_prompt_file(write(tmp_path, TONE))
     with pytest.raises(ParseError, match=message):
         prompt.parse(answer)
-
-
-def test_an_answer_in_one_code_fence_is_the_answer(tmp_path: Path) -> None:
-    prompt = load_prompt_file(write(tmp_path, TONE))
-    fenced = '```json\n{"tone": "good", "confidence": 1}\n```'
-    assert prompt.parse(fenced) == {"tone": "good", "confidence": 1.0}
-    with pytest.raises(ParseError):
-        prompt.parse("Here it is:\n" + fenced)
-
-
-def test_a_prompt_without_output_gives_its_text(tmp_path: Path) -> None:
-    plain = TONE.partition("[output]")[0]
-    prompt = load_prompt_file(write(tmp_path, plain))
-    assert prompt.schema is None
-    assert prompt.parse(" Fine.\n") == {"answer": "Fine."}
+    right = {"tone": "good", "confidence": 1.0}
+    assert prompt.parse(f"```json\n{json.dumps(right)}\n```") == right
+    plain = load_prompt_file(write(tmp_path, TONE.partition("[output]")[0]))
+    assert plain.schema is None
+    assert plain.parse(" Fine.\n") == {"answer": "Fine."}
     with pytest.raises(ParseError, match="empty"):
-        prompt.parse(" \n")
+        plain.parse(" \n")
 
 
 def test_the_schema_is_strict_at_every_level() -> None:
@@ -170,6 +160,8 @@ def test_column_names_may_be_words_that_libraries_reserve(tmp_path: Path) -> Non
     prompt = load_prompt_file(write(tmp_path, plain))
     answer = dict(zip(names, string.ascii_letters, strict=False))
     assert prompt.parse(json.dumps(answer)) == answer
+    form = AnswerForm({"range": {"type": "string", "minimum": "number"}})
+    assert form.parse('{"range": {"type": "x", "minimum": 1}}')["range"]["type"] == "x"
 
 
 BOUNDED = """
@@ -222,8 +214,3 @@ def test_wrong_values_and_bounds_are_refused_with_the_column(
     with pytest.raises(ConfigError, match=r"prompt\.toml: output: output\.tone") as caught:
         load_prompt_file(write(tmp_path, f"{plain}[output]\ntone = {kind}\n"))
     assert said in str(caught.value)
-
-
-def test_a_table_may_have_columns_called_type_and_minimum() -> None:
-    form = AnswerForm({"range": {"type": "string", "minimum": "number"}})
-    assert form.parse('{"range": {"type": "x", "minimum": 1}}')["range"]["type"] == "x"

@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import polars as pl
 import pytest
 
 import claimscore
 from claimscore.errors import ConfigError, RejectedError, StoppedEarly
+from claimscore.pipeline.map.job import MapProgress, estimate_map
+from claimscore.pipeline.map.map_files import METADATA_KEY
 from claimscore.types import Completion, Request, TokenLogprob
 from tests.fake_server import FakeServer
 from tests.support.command_line import Command
@@ -65,10 +68,16 @@ def run_map(
     **options: Any,
 ) -> claimscore.MapResult:
     """The Python call with a provider that repeats."""
+    on_progress = options.pop("on_progress", None)
+    config = map_config(tmp_path, table, out, **options)
+    return claimscore.map(config, provider=provider or FakeProvider(say), on_progress=on_progress)
+
+
+def map_config(tmp_path: Path, table: Any, out: str = "out.parquet", **options: Any) -> Any:
+    """The settings; the prompt is the plain one where `options` name none."""
     if "prompt" not in options:
         options["prompt"] = prompt_file(tmp_path)
-    config = claimscore.MapConfig(input=table, out=tmp_path / out, **options)
-    return claimscore.map(config, provider=provider or FakeProvider(say))
+    return claimscore.MapConfig(input=table, out=tmp_path / out, **options)
 
 
 class TestOneTable:
@@ -440,3 +449,90 @@ def test_only_what_determines_an_answer_asks_for_a_new_one(
     table = rows(21).with_columns(other=1)
     result = run_map(tmp_path, table, out="more.parquet", prompt=prompt_file(tmp_path, text))
     assert (result.summary["requests"], result.summary["cache_hits"]) == (asked, 21 - asked)
+
+
+#: Ten rows, of which the fifth is refused; they are mapped in chunks of three.
+TEN = pl.DataFrame({"text": [f"row {i}" if i != 4 else "bad" for i in range(10)]})
+
+
+class TestStatus:
+    """`claimscore status` of a map: by its file, or by the unfinished work beside it."""
+
+    def test_an_unfinished_map(self, tmp_path: Path, cli: Command) -> None:
+        """Named by the file that is not there yet, or by the folder of its parts."""
+        stop_after(tmp_path, TEN, 7, chunk_rows=3)
+        out, parts = tmp_path / "out.parquet", tmp_path / "out.parquet.parts"
+        for path in (out, parts):
+            state = cli("status", path, "--json").json()
+            assert (state["out"], state["complete"], state["running"]) == (str(parts), False, False)
+            counts = state["rows"]
+            assert 0 < counts["done"] < counts["total"] == counts["done"] + counts["left"] == 10
+            assert state["spent"]["requests"] >= 7
+        shown = cli("status", out, "--watch").out
+        assert f"{counts['done']} of 10 done" in shown
+        assert "not running; the same `claimscore map` goes on" in shown
+
+    def test_a_finished_map(self, tmp_path: Path, cli: Command) -> None:
+        """What it would cost again is nothing, whatever the cache has, or its failed rows."""
+        out = run_map(tmp_path, TEN, chunk_rows=3).path
+        state = cli("status", out, "--json").json()
+        assert state["complete"]
+        assert state["rows"] == {"total": 10, "done": 10, "failed": 1, "left": 0}
+        assert state["failures"] == [{"stage": "map", "kind": "content", "count": 1}]
+        assert cli("status", out).out.splitlines() == [
+            f"{out}: complete",
+            "rows    10 of 10 done, 1 of them failed",
+            "failed  1 x map: content",
+            "next    the same command with --retry-failed tries the failed ones again",
+        ]
+        for retry_failed in (False, True):
+            options = {"cache_dir": tmp_path / "empty", "retry_failed": retry_failed}
+            config = map_config(tmp_path, TEN, chunk_rows=3, **options)
+            assert estimate_map(config, provider=FakeProvider(say)).requests == int(retry_failed)
+
+    def test_a_map_at_work(self, tmp_path: Path, cli: Command) -> None:
+        seen: list[Any] = []
+        looked = anyio.Event()
+        note = tmp_path / "out.parquet.parts" / ".state" / "now.json"
+
+        def look(progress: MapProgress) -> None:
+            if progress.phase == "running" and note.exists() and not seen:
+                seen.append(cli("status", tmp_path / "out.parquet", "--json").json())
+                looked.set()
+
+        async def say_when_looked_at(request: Request) -> Completion:
+            await looked.wait()
+            return await say(request)
+
+        run_map(tmp_path, TEN, provider=FakeProvider(say_when_looked_at), on_progress=look)
+        assert (seen[0]["running"], seen[0]["last_call"]["phase"]) == (True, "running")
+        assert seen[0]["rows"] == {"total": 10, "done": 0, "failed": 0, "left": 10}
+
+    def test_what_is_no_map(self, tmp_path: Path, cli: Command) -> None:
+        TEN.write_parquet(tmp_path / "other.parquet")
+        for name, said in (("other", "was not written by `claimscore map`"), ("none", "none.par")):
+            shown = cli("status", tmp_path / f"{name}.parquet")
+            assert (shown.status, said in shown.err, shown.err.count("\n")) == (2, True, 1)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            *((name, value) for name in ("settings", "rows", "failed") for value in (None, [3])),
+            *(("rows", value) for value in (-1, float("nan"), True, {})),
+            *(("failed", {"refused": value}) for value in (None, -1, "x", 11)),
+            *(("settings", {"seed": value}) for value in (None, float("nan"))),
+            *(("columns", value) for value in ("x", [3], None)),
+        ],
+        ids=str,
+    )
+    def test_metadata_that_no_map_wrote(
+        self, name: str, value: Any, tmp_path: Path, cli: Command
+    ) -> None:
+        """One line that names the file, by `status` and by another call of `map`."""
+        out = run_map(tmp_path, TEN).path
+        facts = json.loads(pl.read_parquet_metadata(out)[METADATA_KEY]) | {name: value}
+        pl.read_parquet(out).write_parquet(out, metadata={METADATA_KEY: json.dumps(facts)})
+        message = f"{out}: its metadata is not what `claimscore map` wrote; name another --out"
+        assert message in cli("status", out).err
+        with pytest.raises(ConfigError, match="its metadata is not what"):
+            run_map(tmp_path, TEN)
