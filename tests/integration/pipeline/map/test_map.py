@@ -473,7 +473,7 @@ class TestStatus:
         assert "not running; the same `claimscore map` goes on" in shown
 
     def test_a_finished_map(self, tmp_path: Path, cli: Command) -> None:
-        """What it would cost again is nothing, whatever the cache has, or its failed rows."""
+        """What it would cost again is nothing, or its failed rows."""
         out = run_map(tmp_path, TEN, chunk_rows=3).path
         state = cli("status", out, "--json").json()
         assert state["complete"]
@@ -486,8 +486,7 @@ class TestStatus:
             "next    the same command with --retry-failed tries the failed ones again",
         ]
         for retry_failed in (False, True):
-            options = {"cache_dir": tmp_path / "empty", "retry_failed": retry_failed}
-            config = map_config(tmp_path, TEN, chunk_rows=3, **options)
+            config = map_config(tmp_path, TEN, chunk_rows=3, retry_failed=retry_failed)
             assert estimate_map(config, provider=FakeProvider(say)).requests == int(retry_failed)
 
     def test_a_map_at_work(self, tmp_path: Path, cli: Command) -> None:
@@ -521,7 +520,6 @@ class TestStatus:
             *(("rows", value) for value in (-1, float("nan"), True, {})),
             *(("failed", {"refused": value}) for value in (None, -1, "x", 11)),
             *(("settings", {"seed": value}) for value in (None, float("nan"))),
-            *(("columns", value) for value in ("x", [3], None)),
         ],
         ids=str,
     )
