@@ -30,7 +30,6 @@ from claimscore.evaluation.run_differences import (
     setting_differences,
 )
 from claimscore.option import argument, check_least, option
-from claimscore.runs import retry_if_compacted
 from claimscore.stats.bootstrap import MIN_VALUES
 from claimscore.stats.paired import (
     EQUAL_WITHIN,
@@ -165,7 +164,6 @@ class Comparison:
     noise: Mapping[str, Noise]
 
 
-@retry_if_compacted
 def compare(config: CompareConfig) -> Comparison:
     """Compare every run with the first.
 

@@ -411,7 +411,7 @@ class ModelStage:
             try:
                 await worker.do(item, self._is_over)
                 self._progress.add_chunk(item.chunk)
-                await anyio.to_thread.run_sync(self._directory.seal, item.chunk)
+                await anyio.to_thread.run_sync(self._directory.compact, item.chunk)
             except ChunkUndoneError:
                 pass
             except WorkerLostError as lost:

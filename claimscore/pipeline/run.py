@@ -296,8 +296,7 @@ class _Work:
         with open_models(self.config, directory, roles, self.reporter) as models:
             add_settings(directory, models.facts)
             directory.event("started", records=self.n_records, chunks_todo=len(todo))
-            missing = {item.chunk for item in todo}
-            directory.seal(*(n for n in range(directory.n_chunks) if n not in missing))
+            directory.compact(*range(directory.n_chunks))  # what an earlier call left
             if todo:
                 self._run_stages(todo, models)
         self._remember_paces()

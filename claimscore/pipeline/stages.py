@@ -163,6 +163,6 @@ class Stages:
             if item.passes:
                 await self._model_stage.put(item)
             else:
-                await anyio.to_thread.run_sync(self._directory.seal, item.chunk)
+                await anyio.to_thread.run_sync(self._directory.compact, item.chunk)
         finally:
             slots.release()

@@ -14,11 +14,10 @@ from claimscore.object_stores import is_address
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.plan import sides_done
 from claimscore.pipeline.scoring import count_claim_checks
-from claimscore.runs import RunDirectory, damage_as_error, models_asked, retry_if_compacted
+from claimscore.runs import RunDirectory, damage_as_error, models_asked
 from claimscore.types import JSON
 
 
-@retry_if_compacted
 def run_status(out: Path | str) -> JSON:
     """Chunks done and left, rows by table, failures by stage and kind, spending so far.
 
@@ -80,7 +79,6 @@ def named(out: Path | str, directory: RunDirectory) -> JSON:
     return {"out": str(out), **folder}
 
 
-@retry_if_compacted
 def record_status(out: Path | str, record_id: str) -> JSON:
     """One record: its scores, its failures, and its claims with verdict and evidence.
 

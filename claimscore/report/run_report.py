@@ -22,7 +22,7 @@ from claimscore.report.report_tables import (
     RunFacts,
 )
 from claimscore.report.run_page import write_report
-from claimscore.runs import RunDirectory, damage_as_error, models_asked, retry_if_compacted
+from claimscore.runs import RunDirectory, damage_as_error, models_asked
 
 #: What users call the models of a run, by their role.
 _MODELS = {
@@ -37,7 +37,6 @@ _MODELS = {
 }
 
 
-@retry_if_compacted
 def write_run_report(
     out: Path | str,
     cache_dir: Path | None = None,

@@ -6,9 +6,8 @@ lock) and `directory`, which puts them together for the one process that writes.
 
 from __future__ import annotations
 
-from claimscore.runs.damage import damage_as_error, polars_errors, retry_if_compacted
 from claimscore.runs.directory import RunDirectory
-from claimscore.runs.parts import ChunkFiles, DamagedPart
+from claimscore.runs.parts import ChunkFiles, DamagedPart, damage_as_error, polars_errors
 from claimscore.runs.settings_file import models_asked
 
 __all__ = [
@@ -18,5 +17,4 @@ __all__ = [
     "damage_as_error",
     "models_asked",
     "polars_errors",
-    "retry_if_compacted",
 ]

@@ -9,11 +9,10 @@
 A part counts only when the manifest names it. So a kill at any moment leaves a step finished or
 not, never half.
 
-Compaction keeps the number of files small. Chunks come in ranges of 64, these in ranges of 64
-again. Once all chunks of a range are sealed, the rows of a step are copied into one file a table,
-the manifest is told, and the old files are removed. So a row is copied once a level, and of a
-million records in chunks of 64 a table has at most 63 parts, 63 files of 64 chunks and 3 of 4,096
-for each step.
+Compaction keeps the number of files small: once a step is finished for all of 64 chunks, their rows
+are copied into one file a table, the manifest is told, and the old files are removed. So a row is
+copied once, and of a million records in chunks of 64 a table has at most 63 parts and 244 files of
+64 chunks for each step.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
@@ -35,10 +34,10 @@ from claimscore.atomic import os_errors, write_text
 from claimscore.csv_text import csv_text
 from claimscore.errors import ClaimscoreError, ConfigError
 from claimscore.object_stores import check_store, is_address
-from claimscore.runs.damage import ADVICE
-from claimscore.runs.folder import EVENTS, MANIFEST, RunFolder
+from claimscore.runs.folder import EVENTS, MANIFEST, NOTE, PLAN, SUMMARY, RunFolder
 from claimscore.runs.manifest import MOST_CHUNKS, Manifest
 from claimscore.runs.parts import (
+    ADVICE,
     SCORES_FILE,
     ChunkFiles,
     DamagedPart,
@@ -64,10 +63,8 @@ from claimscore.tables import TABLES, wide_scores
 if TYPE_CHECKING:
     from claimscore.runs.remote import RemoteCopy
 
-_PLAN, _NOTE, _SUMMARY = f"{STATE}/plan.json", f"{STATE}/now.json", "summary.json"
-
-#: Sizes of the ranges that are compacted, in chunks.
-SIZES = (64, 64**2)
+#: The chunks whose parts are compacted together.
+COMPACTED = 64
 
 
 class RunDirectory:
@@ -101,9 +98,9 @@ class RunDirectory:
         self._folder = RunFolder(self.path)
         self._files = PartFiles(self.path)
         self._is_open = False
+        self._opened = contextlib.ExitStack()
         self._manifest: Manifest | None = None
-        self._sealed: set[int] = set()
-        self._sealing = threading.Lock()
+        self._compacting = threading.Lock()
 
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
@@ -136,63 +133,46 @@ class RunDirectory:
         return directory
 
     def __enter__(self) -> Self:
-        self._folder.open()
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._folder.release)
+            self._folder.open()
             if self._address is not None:
-                self._open_copy(self._address)
-            manifest = self._load()
-            manifest.open_for_writing()
+                from claimscore.runs.remote import SEND_S, RemoteCopy
+
+                take = RemoteCopy.take(self._address, take_over=self._take_over, tell=self._tell)
+                self.remote = stack.enter_context(take)
+                sends = f"{self._address} gets a copy every {SEND_S:.0f} seconds"
+                self._tell(f"working in {self.path}; {sends}")
+            self._load().open_for_writing()
             self._folder.clean()
-            self._files.remove_others({n for parts in manifest.sets() for n in parts.names()})
+            self._files.remove_others({n for s in self.manifest.sets() for n in s.names()})
             self._is_open = True
-        except BaseException:
-            self._close_copy(is_stopped=True)
-            self._folder.release()
-            raise
+            stack.push(self._end)
+            self._opened = stack.pop_all()
         return self
 
-    def _open_copy(self, address: str) -> None:
-        from claimscore.runs.remote import SEND_S, RemoteCopy
-
-        self.remote = RemoteCopy.take(address, take_over=self._take_over, tell=self._tell)
-        self._tell(f"working in {self.path}; {address} gets a copy every {SEND_S:.0f} seconds")
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._is_open = False
-        try:
-            made = (self.path / RUN_TOML).exists() or self.manifest.all_steps()
-            if isinstance(error, ConfigError) and not made:
-                self._close_copy(remove=True, is_stopped=True)
-                self._folder.remove_traces()
-            else:
-                self._close_copy(is_stopped=error is not None)
-        finally:
-            self._folder.release()
+        self._opened.__exit__(*error)
+
+    def _end(self, _: object, error: BaseException | None, __: object) -> None:
+        """Leave nothing of a run that was refused before it made anything."""
+        made = (self.path / RUN_TOML).exists() or self.manifest.all_steps()
+        if isinstance(error, ConfigError) and not made:
+            if self.remote is not None:
+                with contextlib.suppress(ClaimscoreError):
+                    self.remote.remove()
+            self._folder.remove_traces()
+        elif self._folder.holds_lock():
+            self._files.remove((), now=True)
 
     def remove(self) -> None:
         """Remove the run directory, for work whose result is elsewhere. After a kill in between,
         no step is finished, or all is as before."""
         self._for_writing()
-        self._close_copy(remove=True)
+        if self.remote is not None:
+            self.remote.remove()
         self._folder.remove()
-
-    def _close_copy(self, *, remove: bool = False, is_stopped: bool = False) -> None:
-        """Send a last time, or remove what lies at the address. What stops the run already is told
-        before an error of this."""
-        remote, self.remote = self.remote, None
-        if remote is None:
-            return
-        try:
-            remote.remove() if remove else remote.close()
-        except ClaimscoreError as exc:
-            if not is_stopped:
-                raise
-            self._tell(str(exc))
 
     def publish(self, name: str) -> Path | str:
         """Send a file that a reader has written to the address, where there is one; where it is."""
@@ -217,9 +197,9 @@ class RunDirectory:
     def is_locked(self) -> bool:
         """Whether a process works in the run directory now."""
         if self._address is not None:
-            from claimscore.runs.remote import is_at_work
+            from claimscore.runs.remote import RemoteCopy
 
-            return is_at_work(self.path)
+            return self._folder.is_locked or RemoteCopy(self._address, self._tell).is_at_work()
         return self._folder.is_locked
 
     # Settings
@@ -265,14 +245,14 @@ class RunDirectory:
 
     def plan(self) -> dict[str, Any]:
         """What `write_plan` stored. `ConfigError` where there is nothing, or it is damaged."""
-        plan = self._read_json(_PLAN)
+        plan = self._read_json(PLAN)
         if plan is None:
-            raise ConfigError(f"{self.path / _PLAN}: missing; {ADVICE}")
+            raise ConfigError(f"{self.path / PLAN}: missing; {ADVICE}")
         return plan
 
     def write_plan(self, plan: Mapping[str, object]) -> None:
         """Store what the run is to do, for commands that only look."""
-        self._write_json(_PLAN, plan)
+        self._write_json(PLAN, plan)
 
     def _read_json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file; None where there is no file."""
@@ -351,26 +331,19 @@ class RunDirectory:
     def invalidate(self, steps: Mapping[str, Collection[int]]) -> None:
         """Make steps of chunks undone, in the order given: their parts are damaged, or were made
         from damaged ones."""
-        self._files.remove(self._for_writing().undo(steps))
-        self._sealed.clear()
+        self._files.remove(self._for_writing().undo(steps), now=True)
 
-    def seal(self, *chunks: int) -> None:
-        """Allow compaction: this call writes no more of these chunks, and reads them no more one
-        by one. Threads may call it."""
+    def compact(self, *chunks: int) -> None:
+        """Compact the steps that are finished for all of the 64 chunks around each of these.
+        Threads may call it; no other may write these steps anew meanwhile."""
         manifest = self._for_writing()
-        with self._sealing:
-            self._sealed.update(chunks)
-            for size in SIZES:
-                for first in sorted({chunk // size * size for chunk in chunks}):
-                    if all(map(self._sealed.__contains__, range(first, first + size))):
-                        for step in sorted(manifest.all_steps()):
-                            self._compact(step, first, first + size)
-
-    def _compact(self, step: str, first: int, end: int) -> None:
-        parts = self.manifest.compactable(step, first, end)
-        if parts is not None:
-            ranges = {t: self.manifest.ranges(t, step, first, end) for t in parts.starts}
-            self._write(parts, {t: self._files.scan(t, rows) for t, rows in ranges.items()})
+        with self._compacting:
+            for first in sorted({chunk // COMPACTED * COMPACTED for chunk in chunks}):
+                end = first + COMPACTED
+                for step in sorted(manifest.steps(first)):
+                    if (parts := manifest.compactable(step, first, end)) is not None:
+                        rows = {t: manifest.ranges(t, step, first, end) for t in parts.starts}
+                        self._write(parts, {t: self._files.scan(t, r) for t, r in rows.items()})
 
     # Reading parts
 
@@ -426,12 +399,12 @@ class RunDirectory:
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Replace summary.json; `ValueError` for a NaN in it."""
-        self._write_json(_SUMMARY, summary)
+        self._write_json(SUMMARY, summary)
 
     def summary(self) -> dict[str, Any]:
         """The summary that was written last; empty before the first time. `ConfigError` where it
         is damaged."""
-        return self._read_json(_SUMMARY) or {}
+        return self._read_json(SUMMARY) or {}
 
     # Progress for people
 
@@ -450,14 +423,14 @@ class RunDirectory:
         stop the run here."""
         self._refuse_reader()
         with contextlib.suppress(OSError):
-            new = (self.path / _NOTE).with_suffix(".tmp")
+            new = (self.path / NOTE).with_suffix(".tmp")
             new.write_text(json.dumps({"at": time.time(), **note}))
-            new.replace(self.path / _NOTE)
+            new.replace(self.path / NOTE)
 
     def note(self) -> dict[str, Any] | None:
         """The last note, with `at`, the time it was written; None where there is none."""
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            note: dict[str, Any] = json.loads((self.path / _NOTE).read_bytes())
+            note: dict[str, Any] = json.loads((self.path / NOTE).read_bytes())
             return note
         return None
 

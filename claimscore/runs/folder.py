@@ -1,8 +1,9 @@
-"""The folder of a run directory: its lock, and what may stand in it."""
+"""The folder of a run directory: the names in it, and its lock."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -13,15 +14,21 @@ from pathlib import Path
 from claimscore.atomic import os_errors, remove_leftovers
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.file_lock import FileLock, is_locked
-from claimscore.runs.parts import PART_FILE, PART_TABLES
+from claimscore.runs.parts import PART_FILE, PART_TABLES, SCORES_CHECKSUM, SCORES_FILE
 from claimscore.runs.settings_file import RUN_TOML, STATE
 
-LOCK, EVENTS, MANIFEST = ".lock", "events.jsonl", f"{STATE}/manifest.log"
+LOCK, EVENTS, SUMMARY = ".lock", "events.jsonl", "summary.json"
+MANIFEST, SPEND = f"{STATE}/manifest.log", f"{STATE}/spend.jsonl"
+PLAN, NOTE = f"{STATE}/plan.json", f"{STATE}/now.json"
 
-_FILES = (RUN_TOML, EVENTS, "scores.parquet", "scores.csv", "summary.json", "report.html")
+#: The files of a run directory beside the manifest and the parts.
+FILES = (
+    *(RUN_TOML, SPEND, PLAN, SCORES_CHECKSUM, SCORES_FILE, "scores.csv"),
+    *(SUMMARY, "report.html", EVENTS, NOTE),
+)
 
 #: The names in a run directory; a folder without run.toml that has others is not a run directory.
-_OWN_NAMES = frozenset((*PART_TABLES, *_FILES))
+_OWN_NAMES = sorted({STATE, LOCK, *PART_TABLES, *(name for name in FILES if "/" not in name)})
 
 #: A process that only looks whether the folder is locked is gone in less than these seconds.
 _PATIENCE_S = 0.1
@@ -37,7 +44,6 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path, self.state = path, path / STATE
         self._lock: FileLock | None = None
-        self._had_state = False
 
     def open(self) -> None:
         """Take the lock. `ConfigError` where another process has it, where other files are in this
@@ -46,7 +52,6 @@ class RunFolder:
             self._refuse_other_files()
             self.refuse_links()
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._had_state = self.state.exists()
             self.state.mkdir(mode=0o700, exist_ok=True)
         path = self.path / LOCK
         with os_errors(path):
@@ -62,9 +67,8 @@ class RunFolder:
         """`--out ~` by mistake must not fill a user's home with tables."""
         if (self.path / RUN_TOML).exists() or not self.path.exists():
             return
-        names = {path.name for path in self.path.iterdir()}
-        others = sorted(name for name in names - _OWN_NAMES if not name.startswith("."))
-        if others:
+        names = {path.name for path in self.path.iterdir()}.difference(_OWN_NAMES)
+        if others := sorted(name for name in names if not name.startswith(".")):
             raise ConfigError(
                 f"{self.path}: a folder with other files ({others[0]}) and no run.toml; "
                 "name a new or an empty folder"
@@ -73,23 +77,24 @@ class RunFolder:
     def refuse_links(self) -> None:
         """`ConfigError` where one of the run's own files is no plain file: what is written through
         a symbolic link, or read from a pipe, is not in the run directory."""
-        for name in (*sorted(_OWN_NAMES), STATE, LOCK):
-            if (odd := _no_plain_file(self.path / name)) is not None:
-                raise ConfigError(
-                    f"{odd}: a link, a pipe or a device; a run directory has plain files alone: "
-                    "put the file itself there"
-                )
+        for place in (self.path / name for name in _OWN_NAMES):
+            for path in itertools.chain((place,), place.rglob("*")):  # which follows no link
+                with os_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    mode = path.lstat().st_mode
+                    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                        raise ConfigError(
+                            f"{path}: a link, a pipe or a device; a run directory has plain files "
+                            "alone: put the file itself there"
+                        )
 
     def holds_lock(self) -> bool:
         """Whether the locked file is still in the folder: a lock on a removed one keeps no process
         out."""
-        try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             there = (self.path / LOCK).stat()
-            return self._lock is not None and os.path.samestat(
-                there, os.fstat(self._lock.descriptor)
-            )
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+            lock = self._lock
+            return lock is not None and os.path.samestat(there, os.fstat(lock.descriptor))
+        return False
 
     def check(self) -> None:
         """`StoppedEarly` where the folder was removed or moved."""
@@ -101,11 +106,11 @@ class RunFolder:
 
     def clean(self) -> None:
         """Remove the temporary files of a killed process; the lock is held."""
-        remove_leftovers(self.path, "|".join(map(re.escape, _FILES)))
-        remove_leftovers(self.state, ".+")
-        for folder in (self.path / table for table in PART_TABLES):
+        names = "|".join((*map(re.escape, _OWN_NAMES), PART_FILE))
+        for folder in (self.path, *(self.path / table for table in PART_TABLES)):
             if folder.is_dir():
-                remove_leftovers(folder, PART_FILE)
+                remove_leftovers(folder, names)
+        remove_leftovers(self.state, ".+")
 
     def release(self) -> None:
         """Let other processes in."""
@@ -116,15 +121,14 @@ class RunFolder:
 
     def remove_traces(self) -> None:
         """Remove what `open` made, for a run that was refused before it made anything."""
-        if not self._had_state:
-            shutil.rmtree(self.state, ignore_errors=True)
+        shutil.rmtree(self.state, ignore_errors=True)
         (self.path / LOCK).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not empty: it was there before
             self.path.rmdir()
 
     def remove(self) -> None:
         """Remove the run directory. The manifest goes first, so after a kill no step counts."""
-        for name in (MANIFEST, RUN_TOML, *_OWN_NAMES, STATE, LOCK):
+        for name in (MANIFEST, RUN_TOML, *_OWN_NAMES):
             shutil.rmtree(self.path / name, ignore_errors=True)
             with contextlib.suppress(OSError):
                 (self.path / name).unlink()
@@ -135,14 +139,3 @@ class RunFolder:
     def is_locked(self) -> bool:
         """Whether a process works in the run directory now."""
         return is_locked(self.path / LOCK)
-
-
-def _no_plain_file(path: Path) -> Path | None:
-    """The path, or one below it, where neither a file nor a folder is; None where there is none."""
-    with os_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        mode = path.lstat().st_mode
-        if not stat.S_ISDIR(mode):
-            return None if stat.S_ISREG(mode) else path
-        with os.scandir(path) as entries:
-            return next(filter(None, (_no_plain_file(Path(entry)) for entry in entries)), None)
-    return None

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from claimscore.atomic import atomic_file
+from claimscore.atomic import atomic_file, os_errors
 from claimscore.config import names_aws_key, store_allows_http
 from claimscore.errors import ConfigError
 from claimscore.object_stores import check_store, first_words, interruptible, store_error
@@ -72,11 +72,12 @@ class Objects:
         return False
 
     def put(self, name: str, content: bytes | Path, mode: Any = "overwrite") -> None:
-        """Replace an object, wholly or not at all. `FileNotFoundError` for a missing file."""
+        """Replace an object, wholly or not at all."""
         with contextlib.ExitStack() as stack:
-            source = (
-                content if isinstance(content, bytes) else stack.enter_context(content.open("rb"))
-            )
+            source: Any = content
+            if isinstance(content, Path):
+                with os_errors(content):
+                    source = stack.enter_context(content.open("rb"))
             try:
                 with self._errors():
                     interruptible(lambda: self._store.put(name, source, mode=mode))

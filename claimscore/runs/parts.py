@@ -12,23 +12,33 @@ it.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import itertools
 import json
+import os
 import re
 import shutil
+import threading
+import time
 import zlib
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from claimscore.atomic import atomic_path, os_errors, remove_files, sync_folder, write_text
+from claimscore.atomic import (
+    atomic_path,
+    os_errors,
+    reason,
+    remove_files,
+    sync_folder,
+    write_text,
+)
 from claimscore.errors import ConfigError
-from claimscore.runs.damage import ADVICE, first_line, polars_errors
 from claimscore.runs.settings_file import STATE
 from claimscore.tables import SCORES, TABLES
 
@@ -47,15 +57,53 @@ _FILE_NAME = re.compile(PART_FILE)
 #: decodes little more than that chunk.
 _ROW_GROUPS, _LEAST_ROW_GROUP = 64, 64
 
+#: Seconds that a file stays for readers which began before another one took its place.
+GRACE_S = 300.0
+
 #: Bytes of a file that are summed at a time.
 _BLOCK = 1 << 20
 
 #: The checksum of scores.parquet; gone while that is replaced.
-SCORES_FILE, _SCORES_CHECKSUM = "scores.parquet", f"{STATE}/scores.json"
+SCORES_FILE, SCORES_CHECKSUM = "scores.parquet", f"{STATE}/scores.json"
 
 #: Rows of a row group of scores.parquet, and of a scratch part: they wait in memory for it to be
 #: full.
 ROW_GROUP, _SCRATCH_PARTS = 50_000, 5
+
+#: What reading values that are not what was written raises.
+_DAMAGE = KeyError, TypeError, ValueError, AttributeError, RecursionError, pl.exceptions.PolarsError
+
+#: The advice about files of a run directory that another program damaged.
+ADVICE = "the same command that began it makes it again (answers are in the cache)"
+
+
+@contextlib.contextmanager
+def damage_as_error(path: Path | str) -> Iterator[None]:
+    """Turn the errors of reading a damaged file of a run directory into one clear `ConfigError`."""
+    try:
+        yield
+    except _DAMAGE as exc:
+        raise ConfigError(
+            f"{path}: a file of this run directory is damaged ({type(exc).__name__}: "
+            f"{_first_line(exc)}); {ADVICE}"
+        ) from exc
+
+
+@contextlib.contextmanager
+def polars_errors(path: Path | str) -> Iterator[None]:
+    """Map an `OSError`, also one that polars wraps, to an error of ours that names `path`."""
+    with os_errors(path):
+        try:
+            yield
+        except pl.exceptions.PolarsError as exc:
+            if number := re.search(r"\(os error (\d+)\)", str(exc)):
+                raise OSError(int(number[1]), os.strerror(int(number[1]))) from exc
+            raise ConfigError(f"{path}: {_first_line(exc)}") from exc
+
+
+def _first_line(exc: Exception) -> str:
+    """The message of polars or the system, in one line without Python's `[Errno 28]`."""
+    return reason(exc) if isinstance(exc, OSError) else str(exc).strip().partition("\n")[0]
 
 
 class Checksum(NamedTuple):
@@ -160,6 +208,9 @@ class PartFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._compared: set[tuple[PartSet, str]] = set()
+        #: Names of files that count no more, and when they are removed.
+        self._superseded: collections.deque[tuple[float, list[str]]] = collections.deque()
+        self._mutex = threading.Lock()
 
     # Writing
 
@@ -182,9 +233,17 @@ class PartFiles:
             write(temporary, compression="zstd", row_group_size=size)
             return Checksum.of(temporary)
 
-    def remove(self, superseded: Iterable[PartSet]) -> None:
-        """Remove the files of these sets; a missing one is no error."""
-        remove_files(self._folder / name for parts in superseded for name in parts.names())
+    def remove(self, superseded: Iterable[PartSet], *, now: bool = False) -> None:
+        """Remove the files of these sets, but for `now` only after `GRACE_S`: readers may have
+        begun with them. A missing one is no error.
+
+        Names are given again only once steps were undone: these want `now`.
+        """
+        names = [name for parts in superseded for name in parts.names()]
+        with self._mutex:
+            self._superseded.append((time.monotonic() + GRACE_S, names))
+            while self._superseded and (now or self._superseded[0][0] <= time.monotonic()):
+                remove_files(self._folder / name for name in self._superseded.popleft()[1])
 
     def remove_others(self, names: Collection[str]) -> None:
         """Remove every part but these: a kill leaves parts that do not count yet, or no more."""
@@ -216,32 +275,25 @@ class PartFiles:
             self._compared.add((parts, table))
 
     def read(self, table: str, ranges: Sequence[RowRange]) -> pl.DataFrame:
-        """The rows of these ranges, in this order; `DamagedPart` where a part is missing or
-        damaged."""
+        """The rows of these ranges, in this order; each part is read once. Raises as `scan`."""
         by_set: dict[PartSet, list[RowRange]] = {}
         for rows in ranges:
             by_set.setdefault(rows.parts, []).append(rows)
         frames: dict[RowRange, pl.DataFrame] = {}
-        for of_set in by_set.values():
-            frames |= zip(of_set, self._read_part(of_set), strict=True)
-        return pl.concat([frames[rows] for rows in ranges]) if ranges else empty(table).collect()
-
-    def _read_part(self, ranges: Sequence[RowRange]) -> list[pl.DataFrame]:
-        """The rows of ranges of one part, a frame each."""
-        first = min(rows.offset for rows in ranges)
-        height = max(rows.offset + rows.rows for rows in ranges) - first
-        span = ranges[0]._replace(offset=first, rows=height)
-        try:
-            frame = self.scan(span.table, [span]).collect()
-            filled = TABLES[span.table].filled if span.table in TABLES else ()
-            is_whole = frame.height == height and not any(frame[c].null_count() for c in filled)
-            problem = "" if is_whole else "not the rows it had"
-        except (OSError, pl.exceptions.PolarsError) as exc:
-            problem = first_line(exc)
-        if problem:
-            path = self._folder / span.parts.name(span.table)
-            raise DamagedPart(path, f"damaged: {problem}", span.parts, span.table)
-        return [frame.slice(rows.offset - first, rows.rows) for rows in ranges]
+        for parts, of_set in by_set.items():
+            first = min(rows.offset for rows in of_set)
+            height = max(rows.offset + rows.rows for rows in of_set) - first
+            span = of_set[0]._replace(offset=first, rows=height)
+            try:
+                frame = self.scan(table, [span]).collect()
+                filled = TABLES[table].filled if table in TABLES else ()
+                if frame.height != height or any(frame[name].null_count() for name in filled):
+                    raise ValueError("not the rows it had")
+            except (OSError, ValueError, pl.exceptions.PolarsError) as exc:
+                path, why = self._folder / parts.name(table), f"damaged: {_first_line(exc)}"
+                raise DamagedPart(path, why, parts, table) from exc
+            frames |= {rows: frame.slice(rows.offset - first, rows.rows) for rows in of_set}
+        return pl.concat([frames[rows] for rows in ranges])
 
     def scan(self, table: str, ranges: Sequence[RowRange]) -> pl.LazyFrame:
         """The rows of these ranges, in this order, without loading them; `DamagedPart` where a
@@ -311,8 +363,8 @@ def write_scores(folder: Path, frames: Iterable[pl.DataFrame], scratch: Path) ->
             rows = pl.scan_parquet(parts, glob=False)
             rows.sink_parquet(temporary, compression="zstd", row_group_size=ROW_GROUP)
             checksum = Checksum.of(temporary)
-            remove_files([folder / _SCORES_CHECKSUM])
-        write_text(folder / _SCORES_CHECKSUM, json.dumps(checksum) + "\n")
+            remove_files([folder / SCORES_CHECKSUM])
+        write_text(folder / SCORES_CHECKSUM, json.dumps(checksum) + "\n")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -338,7 +390,7 @@ def check_scores(folder: Path) -> None:
     path = folder / SCORES_FILE
     known: Any = None
     with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
-        known = json.loads((folder / _SCORES_CHECKSUM).read_bytes())
+        known = json.loads((folder / SCORES_CHECKSUM).read_bytes())
     with os_errors(path):
         if known is not None and known != list(Checksum.of(path)):
             raise ConfigError(f"{path}: damaged: not what was written; {ADVICE}")

@@ -25,15 +25,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from claimscore.atomic import os_errors, write_bytes, write_text
 from claimscore.cache.maintenance import export_rows, import_answers
 from claimscore.cache.store import DiskCache, NewRow
 from claimscore.config import user_state_dir
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
-from claimscore.file_lock import FileLock, is_locked
-from claimscore.runs.folder import LOCK
+from claimscore.file_lock import FileLock
+from claimscore.runs.folder import FILES, LOCK, MANIFEST, SPEND
 from claimscore.runs.manifest import Manifest
 from claimscore.runs.objects import Objects
 from claimscore.runs.parts import PART_FILE, PART_TABLES, Checksum
@@ -43,22 +43,12 @@ Tell = Callable[[str], None]
 #: Seconds between two sends, and the age of a marker whose process `status` takes for dead.
 SEND_S, _DEAD_S = 45.0, 300.0
 
-#: How often reading or sending begins, where a part is replaced meanwhile.
-_TRIES = 3
+_MARKER, _RECORD, _SNAPSHOT = ".state/writer.json", ".state/remote.json", ".state/manifest.new"
+_ANSWERS_FOLDER, _JOBS_FOLDER = ".state/answers", ".state/batches"
 
-_MARKER, _MANIFEST, _SPEND = ".state/writer.json", ".state/manifest.log", ".state/spend.jsonl"
-_SNAPSHOT, _RECORD = ".state/manifest.new", ".state/remote.json"
-
-#: The files that go beside the manifest and the parts, in this order.
-_FILES = (
-    *(".state/run.toml", "run.toml", _SPEND, ".state/plan.json", ".state/scores.json"),
-    *("scores.parquet", "scores.csv", "summary.json", "report.html", "events.jsonl"),
-    ".state/now.json",
-)
 #: Patterns of the names of parts, exports of answers, and batch jobs.
 _PART = rf"({'|'.join(sorted(PART_TABLES))})/{PART_FILE}"
-_ANSWERS_FOLDER = ".state/answers"
-_ANSWERS = r"\.state/answers/[0-9a-f]{16}-\d{19}\.jsonl\.gz"
+_ANSWERS = r"\.state/answers/([0-9a-f]{16})-\d{19}\.jsonl\.gz"
 _JOB = r"\.state/batches/[0-9a-f]{16}/[0-9a-f]{32}\.json"
 
 logger = logging.getLogger(__name__)
@@ -71,47 +61,38 @@ def local_folder(address: str) -> Path:
     return user_state_dir() / "runs" / f"{name}-{_digest(address.encode())[:16]}"
 
 
-def fetch(address: str) -> Path:
-    """The folder for a reader: as it is where a process of this machine works in it, else with
-    what lies at the address."""
-    copy = RemoteCopy(address)
+def fetch(address: str) -> None:
+    """Bring what lies at the address into its folder, for a reader; where a process of this machine
+    works in the folder, it has all."""
+    copy = RemoteCopy(address, logger.warning)
     with os_errors(copy.folder):
         (copy.folder / ".state").mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock.take(copy.folder / LOCK)
     if lock is not None:
         with lock:
-            copy.bring(logger.warning)
-            write_text(copy.folder / _MARKER, json.dumps(copy.marker()))
-    return copy.folder
-
-
-def is_at_work(folder: Path) -> bool:
-    """Whether a process works on a run directory, in this folder or where it was fetched from."""
-    marker = _read_json(folder / _MARKER)
-    is_elsewhere = marker.get("token") != _read_json(folder / _RECORD).get("token")
-    is_alive = is_elsewhere and time.time() - marker.get("time", 0) < _DEAD_S
-    return is_alive or is_locked(folder / LOCK)
+            copy.bring()
 
 
 class RemoteCopy:
     """The copy of a folder at an address; the caller holds the folder's lock. Threads may share it.
 
-    A send that fails loses nothing: the next one sends it too. `ledger`, where it is set, gives a
-    short form of the ledger, which is sent in its place.
+    As a context manager it sends a last time at the end. A send that fails loses nothing: the next
+    one sends it too. `ledger`, where it is set, gives a short form of the ledger, which is sent in
+    its place.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tell: Tell) -> None:
         self.address = address.rstrip("/")
         self.folder = local_folder(address)
         self.ledger: Callable[[], bytes] | None = None
-        self._objects = Objects(self.address)
+        self._tell, self._objects = tell, Objects(self.address)
         #: The name of the folder, and digests of manifest and ledger that it last had in common
         #: with the address.
         self._record: dict[str, Any] = {"token": secrets.token_hex(8), "common": []}
-        self._record |= _read_json(self.folder / _RECORD)
-        self._sent: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            self._record |= json.loads((self.folder / _RECORD).read_bytes())
+        self._sent: dict[str, Any] = {}  # what tells whether a file has changed since, by name
         self._rows: list[NewRow] = []
-        self._old_jobs: set[str] = set()
         self._is_lost = False
         self._mutex, self._turn, self._ended = threading.Lock(), threading.Lock(), threading.Event()
 
@@ -122,8 +103,8 @@ class RemoteCopy:
         `ConfigError` where another folder is at work there, unless `take_over`. `tell` hears where
         work that was never sent is set aside.
         """
-        copy = cls(address)
-        write_text(copy.folder / _RECORD, json.dumps(copy._record))
+        copy = cls(address, tell)
+        copy._save(copy._record["common"])
         marker = copy.marker()
         if not marker and not copy._objects.create(_MARKER, copy._sign()):
             marker = copy.marker()
@@ -134,9 +115,28 @@ class RemoteCopy:
                 "that process is dead, --take-over goes on from what it has sent"
             )
         copy._objects.put(_MARKER, copy._sign())
-        copy.bring(tell, for_writing=True)
+        copy.bring(for_writing=True)
         threading.Thread(target=copy._keep_sending, name="send", daemon=True).start()
         return copy
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Send a last time, and let others in. `StoppedEarly` where that fails; after an error,
+        which matters more, it is told."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        try:
+            self.send()
+            self._objects.delete([_MARKER])
+        except ClaimscoreError as exc:
+            advice = f"; {self.folder} has all of the run: run the same command again"
+            text = f"{exc}{'' if self._is_lost else advice}"
+            if error is None:
+                raise StoppedEarly(text) from exc
+            self._tell(text)
 
     # What lies there
 
@@ -153,36 +153,43 @@ class RemoteCopy:
         marker = {"host": socket.gethostname(), "time": time.time(), "token": self._record["token"]}
         return json.dumps(marker).encode()
 
-    def bring(self, tell: Tell, *, for_writing: bool = False) -> None:
+    def is_at_work(self) -> bool:
+        """Whether another machine has sent lately."""
+        marker = self.marker()
+        is_other = marker.get("token", self._record["token"]) != self._record["token"]
+        return is_other and bool(time.time() - marker["time"] < _DEAD_S)
+
+    def bring(self, *, for_writing: bool = False) -> None:
         """Make the folder what lies at the address, unless it is as new or newer."""
         snapshot = self.folder / _SNAPSHOT
-        for tries_left in reversed(range(_TRIES)):
+        for is_last in (False, False, True):  # a run at work may replace parts meanwhile
             names, state = self._objects.names(), self._state()
             for name in names if for_writing else ():
-                path = self.folder / name
-                if re.fullmatch(_JOB, name) or (re.fullmatch(_ANSWERS, name) and not path.exists()):
+                path, answers = self.folder / name, re.fullmatch(_ANSWERS, name)
+                is_new = answers and answers[1] != self._record["token"] and not path.exists()
+                if is_new or re.fullmatch(_JOB, name):
                     self._objects.fetch(name, path)
-            if not self._objects.fetch(_MANIFEST, snapshot):
+            if not self._objects.fetch(MANIFEST, snapshot):
                 if self._record["common"]:
-                    self._set_aside(tell)
+                    self._set_aside()
                 return
             parts = _parts(snapshot)
-            self._sent = {name: parts.get(name) for name in names if re.fullmatch(_PART, name)}
+            self._sent = {n: parts.get(n) for n in names if re.fullmatch(f"{_PART}|{_JOB}", n)}
             if state == self._record["common"]:
                 return
             if self._has_news():
-                self._set_aside(tell)
-            elif (self._fetch(parts) and self._state() == state) or not tries_left:
-                snapshot.replace(self.folder / _MANIFEST)
+                self._set_aside()
+            elif self._fetch(parts) or is_last:
+                snapshot.replace(self.folder / MANIFEST)
                 self._save(state)
                 return
 
     def _state(self) -> list[str]:
-        return [_digest(self._objects.get(name) or b"") for name in (_MANIFEST, _SPEND)]
+        return [_digest(self._objects.get(name) or b"") for name in (MANIFEST, SPEND)]
 
     def _has_news(self) -> bool:
         """Whether steps were finished in the folder since it was as the address."""
-        path = self.folder / _MANIFEST
+        path = self.folder / MANIFEST
         return path.exists() and _digest(path.read_bytes()) not in self._record["common"]
 
     def _fetch(self, parts: Mapping[str, Checksum]) -> bool:
@@ -192,12 +199,12 @@ class RemoteCopy:
             path = self.folder / name
             if not _is(path, checksum):
                 is_whole &= self._objects.fetch(name, path) and _is(path, checksum)
-        for name in _FILES:
+        for name in FILES:
             if not self._objects.fetch(name, self.folder / name):
                 (self.folder / name).unlink(missing_ok=True)
         return is_whole
 
-    def _set_aside(self, tell: Tell) -> None:
+    def _set_aside(self) -> None:
         aside = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
         with os_errors(aside):
             aside.mkdir(mode=0o700)
@@ -206,7 +213,7 @@ class RemoteCopy:
                     path.rename(aside / path.name)
             (self.folder / ".state").mkdir(mode=0o700)
         self._save([])
-        tell(
+        self._tell(
             f"{self.address}: another machine has gone on with this run, or it was removed there; "
             f"what this machine did is set aside in {aside}"
         )
@@ -215,22 +222,16 @@ class RemoteCopy:
         self._record["common"] = common
         write_text(self.folder / _RECORD, json.dumps(self._record))
 
-    def import_answers(self, cache: DiskCache) -> None:
-        """Take the answers that other machines have sent into a cache of this one."""
-        for path in sorted((self.folder / _ANSWERS_FOLDER).glob("*.gz")):
+    def import_into(self, cache: DiskCache, journals: Path) -> None:
+        """Take the answers and the batch jobs that other machines have sent into a cache of this
+        one, and the folder of its journals."""
+        for path in (self.folder / _ANSWERS_FOLDER).glob("*.gz"):
             if path.stat().st_size and not path.name.startswith(self._record["token"]):
                 with contextlib.suppress(ConfigError):  # damaged: what is missing is asked again
                     import_answers(cache, path)
-                path.write_bytes(b"")  # as a sign
-
-    def take_jobs(self, journals: Path) -> None:
-        """Put the batch jobs that other machines have sent into the journals of this one."""
-        for path in (self.folder / ".state/batches").glob("*/*.json"):
-            target = journals / path.parent.name / path.name
-            with os_errors(journals):
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_bytes(target, path.read_bytes())
-            path.unlink()
+                path.write_bytes(b"")  # neither brought nor imported again
+        for path in (self.folder / _JOBS_FOLDER).glob("*/*.json"):
+            _copy(path, journals / path.parent.name / path.name)
 
     # What goes there
 
@@ -252,62 +253,63 @@ class RemoteCopy:
             self._rows += rows
 
     def send_job(self, path: Path) -> None:
-        """Send the record of a batch job now; where it is gone, the next send removes it there."""
+        """Send the record of a batch job now; where it is gone, the next send, which has its
+        answers, removes it there."""
         self.check()
-        name = f".state/batches/{path.parent.name}/{path.name}"
+        name = f"{_JOBS_FOLDER}/{path.parent.name}/{path.name}"
         if path.exists():
+            _copy(path, self.folder / name)
             self._objects.put(name, path)
+            self._sent[name] = None
         else:
-            self._old_jobs.add(name)
+            (self.folder / name).unlink(missing_ok=True)
 
     def send(self) -> None:
         """Send what is new. Raises as `check` does, and where the store refuses or is away."""
         with self._turn:
-            self._write_answers()
-            for tries_left in reversed(range(_TRIES)):
-                try:
-                    self._send()
-                    return
-                except FileNotFoundError as exc:  # a part was compacted meanwhile
-                    if not tries_left:
-                        raise ConfigError(f"{exc.filename}: missing; it cannot be sent") from exc
+            self._look()
+            snapshot = self.folder / _SNAPSHOT
+            shutil.copyfile(self.folder / MANIFEST, snapshot)
+            parts = _parts(snapshot)
+            superseded = [
+                name
+                for name in list(self._sent)
+                if (re.fullmatch(_PART, name) and name not in parts)
+                or (re.fullmatch(_JOB, name) and not (self.folder / name).exists())
+            ]
+            for name, checksum in parts.items():
+                if self._sent.get(name) != checksum:
+                    self._objects.put(name, self.folder / name)
+                    self._sent[name] = checksum
+            self._look()
+            self._objects.put(MANIFEST, snapshot)
+            self._send_files()
+            self._send_answers()
+            self._save(self._state())
+            self._objects.put(_MARKER, self._sign())
+            self._objects.delete(superseded)
+            for name in superseded:
+                del self._sent[name]
 
-    def _write_answers(self) -> None:
+    def _send_files(self) -> None:
+        for name in FILES:
+            with contextlib.suppress(FileNotFoundError):
+                status = (self.folder / name).stat()
+                if self._sent.get(name) != (status.st_size, status.st_mtime_ns):
+                    ledger = self.ledger if name == SPEND else None
+                    self._objects.put(name, ledger() if ledger else self.folder / name)
+                    self._sent[name] = status.st_size, status.st_mtime_ns
+
+    def _send_answers(self) -> None:
         with self._mutex:
             rows, self._rows = self._rows, []
         folder = self.folder / _ANSWERS_FOLDER
         if rows:
             folder.mkdir(mode=0o700, exist_ok=True)
             export_rows(rows, folder / f"{self._record['token']}-{time.time_ns()}.jsonl.gz")
-
-    def _send(self) -> None:
-        self._look()
-        snapshot, old_jobs = self.folder / _SNAPSHOT, set(self._old_jobs)
-        shutil.copyfile(self.folder / _MANIFEST, snapshot)
-        parts = _parts(snapshot)
-        for name, checksum in parts.items():
-            if self._sent.get(name) != checksum:
-                self._objects.put(name, self.folder / name)
-                self._sent[name] = checksum
-        self._look()
-        self._objects.put(_MANIFEST, snapshot)
-        for name in _FILES:
-            stamp = _stamp(self.folder / name)
-            if stamp is not None and self._sent.get(name) != stamp:
-                ledger = self.ledger if name == _SPEND else None
-                self._objects.put(name, ledger() if ledger else self.folder / name)
-                self._sent[name] = stamp
-        for path in (self.folder / _ANSWERS_FOLDER).glob(f"{self._record['token']}-*.gz"):
-            if path.stat().st_size:
-                self._objects.put(f"{_ANSWERS_FOLDER}/{path.name}", path)
-                path.write_bytes(b"")
-        self._save(self._state())
-        self._objects.put(_MARKER, self._sign())
-        superseded = {name for name in self._sent if re.fullmatch(_PART, name)} - parts.keys()
-        self._objects.delete([*superseded, *old_jobs])
-        self._old_jobs -= old_jobs
-        for name in superseded:
-            del self._sent[name]
+        for path in folder.glob(f"{self._record['token']}-*.gz"):
+            self._objects.put(f"{_ANSWERS_FOLDER}/{path.name}", path)
+            path.unlink()
 
     def _keep_sending(self) -> None:
         while not (self._ended.wait(SEND_S) or self._is_lost):
@@ -316,25 +318,13 @@ class RemoteCopy:
             except ClaimscoreError as exc:  # the last send raises it again
                 logger.info("not sent: %s", exc)
 
-    def close(self) -> None:
-        """Send a last time, and let others in. `StoppedEarly` where that fails."""
-        self._ended.set()
-        try:
-            self.send()
-            self._objects.delete([_MARKER])
-        except ClaimscoreError as exc:
-            self.check()
-            raise StoppedEarly(
-                f"{exc}; {self.folder} has all of the run: run the same command again"
-            ) from exc
-
     def remove(self) -> None:
         """Remove all of ours that lies at the address, and send nothing more."""
         self._ended.set()
         with self._turn:
             self._look()
-            self._objects.delete([_MANIFEST])
-            is_ours = re.compile("|".join((*map(re.escape, _FILES), _PART, _ANSWERS, _JOB)))
+            self._objects.delete([MANIFEST])
+            is_ours = re.compile("|".join((*map(re.escape, FILES), _PART, _ANSWERS, _JOB)))
             self._objects.delete([*filter(is_ours.fullmatch, self._objects.names()), _MARKER])
 
 
@@ -344,24 +334,14 @@ def _parts(manifest: Path) -> dict[str, Checksum]:
     return {parts.name(table): sums for parts in sets for table, sums in parts.checksums.items()}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a file of ours; empty where there is none."""
-    with contextlib.suppress(OSError, ValueError):
-        content: dict[str, Any] = json.loads(path.read_bytes())
-        return content
-    return {}
+def _copy(path: Path, target: Path) -> None:
+    with os_errors(target):
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_bytes(target, path.read_bytes())
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """The size of a file and the time of its last change."""
-    with contextlib.suppress(FileNotFoundError):
-        status = path.stat()
-        return status.st_size, status.st_mtime_ns
-    return None
 
 
 def _is(path: Path, checksum: Checksum) -> bool:

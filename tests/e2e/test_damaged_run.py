@@ -59,9 +59,9 @@ def write_input(path: Path) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def small() -> object:
-    """Files of two and four chunks, a provider that counts, a model that is none."""
+    """Files of four chunks, a provider that counts, a model that is none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(directory, "SIZES", (2, 4))
+        patch.setattr(directory, "COMPACTED", 4)
         patch.setattr(base, "load_provider", lambda _: Counting())
         patch.setattr("claimscore.pipeline.model_stage.load_model", lambda *_: FakeClassifier())
         yield
@@ -221,7 +221,7 @@ def test_other_commands_say_it_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Which file, and what to do; nothing is changed by them."""
-    path = out_of(copied) / "nli" / "part-000000-000003.2-nli-a-b.parquet"
+    path = out_of(copied) / "nli" / "part-000000-000003.1-nli-a-b.parquet"
     damage(path, 100)
     before = {path: path.read_bytes() for path in parts(out_of(copied))}
     more = {"score": ["--metrics", "rouge-1"], "compare": [str(finished.out)]}.get(command, [])

@@ -62,11 +62,8 @@ class Copy(Protocol):
 
     ledger: Callable[[], bytes] | None
 
-    def import_answers(self, cache: DiskCache) -> None:
-        """Take the answers that other machines bought."""
-
-    def take_jobs(self, journals: Path) -> None:
-        """Take the batch jobs that other machines made."""
+    def import_into(self, cache: DiskCache, journals: Path) -> None:
+        """Take the answers that other machines bought, and the batch jobs that they made."""
 
     def add_answers(self, rows: Sequence[NewRow]) -> None:
         """Copy these answers soon."""
@@ -114,8 +111,7 @@ async def open_engine(
         stack.callback(cache.close)
         if copy is not None:
             copy.ledger = lambda: short_form(spending.ledger.spent())
-            await anyio.to_thread.run_sync(copy.import_answers, cache)
-            copy.take_jobs(folder / JOURNALS)
+            await anyio.to_thread.run_sync(copy.import_into, cache, folder / JOURNALS)
         engine = Engine(
             next(iter(providers.values())),
             cache,

@@ -107,7 +107,7 @@ def test_compacted_parts_are_replaced_there(where: str, machine: Machine) -> Non
         for chunk in range(64):
             step(run, chunk, f"{chunk}")
         copy_of(run).send()
-        run.seal(*range(64))
+        run.compact(*range(64))
     parts = [name for name in Objects(where).names() if name.startswith("claims/")]
     assert parts == ["claims/part-000000-000063.1-decompose.parquet"]
     machine("two")
@@ -130,7 +130,7 @@ def test_a_second_machine_is_refused_until_it_takes_over(where: str, machine: Ma
             step(one, 2, "c")
         one._tell = pytest.fail if chunks(where) != [0, 1] else lambda _: None
         with pytest.raises(StoppedEarly):
-            one._close_copy()
+            copy_of(one).__exit__(None, None, None)
     assert chunks(where) == [0, 1]
 
 
@@ -203,7 +203,6 @@ def test_names_of_others_are_left_alone(where: str, machine: Machine, tmp_path: 
         files = {path.relative_to(two.path).as_posix() for path in two.path.rglob("*")}
         assert files.isdisjoint(set(others) - {".lock"})
         copy_of(two).remove()
-        two.remote = None
     assert set(Objects(where).names()) == set(others[1:])
     assert not (tmp_path / "two/escape").exists()
 
@@ -226,9 +225,8 @@ def test_answers_and_batch_jobs_go_along(where: str, machine: Machine, tmp_path:
     machine("two")
     with RunDirectory(where, take_over=True) as two:
         there = DiskCache(tmp_path / "two-cache")
-        copy_of(two).import_answers(there)
+        copy_of(two).import_into(there, tmp_path / "two-cache/batches")
         assert there.get_many([key]).keys() == {key}
-        copy_of(two).take_jobs(tmp_path / "two-cache/batches")
         (taken,) = (tmp_path / "two-cache/batches").glob("*/*.json")
         taken.unlink()
         copy_of(two).send_job(taken)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.runs import RunDirectory, directory, retry_if_compacted
+from claimscore.runs import RunDirectory, directory
 from claimscore.runs import parts as parts_module
 from claimscore.runs.folder import MANIFEST
 from claimscore.runs.manifest import Manifest
@@ -65,6 +65,12 @@ def expected(*chunks: int) -> pl.DataFrame:
     return pl.concat([of_side(chunk, side) for chunk in chunks for side in SIDES])
 
 
+@pytest.fixture(autouse=True)
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that count no more are removed at once."""
+    monkeypatch.setattr(parts_module, "GRACE_S", 0.0)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A place with nothing there."""
@@ -81,8 +87,8 @@ def run(path: Path) -> Iterator[RunDirectory]:
 
 @pytest.fixture
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges of 4 and 16 chunks."""
-    monkeypatch.setattr(directory, "SIZES", (4, 16))
+    """Four chunks are compacted together."""
+    monkeypatch.setattr(directory, "COMPACTED", 4)
 
 
 # Steps and their parts
@@ -162,11 +168,13 @@ def test_a_damaged_part_is_named(run: RunDirectory) -> None:
 def test_sealed_chunks_are_compacted(run: RunDirectory) -> None:
     write(run, *range(22))
     assert len(names(run)) == 44
-    run.seal(*range(0, 22, 2))
-    run.seal(*range(1, 22, 2))
+    run.compact(*range(0, 22, 2))
     assert names(run) == [
-        *(f"part-000000-000015.2-decompose-{side}.parquet" for side in SIDES),
-        *(f"part-000016-000019.1-decompose-{side}.parquet" for side in SIDES),
+        *(
+            f"part-{n:06d}-{n + 3:06d}.1-decompose-{side}.parquet"
+            for n in range(0, 20, 4)
+            for side in SIDES
+        ),
         *(f"part-{n:06d}-decompose-{side}.parquet" for n in (20, 21) for side in SIDES),
     ]
     for view in views(run):
@@ -185,7 +193,7 @@ def test_sealed_chunks_are_compacted(run: RunDirectory) -> None:
 @pytest.mark.usefixtures("small_ranges")
 def test_a_forgotten_chunk_is_compacted_again(run: RunDirectory) -> None:
     write(run, *range(16))
-    run.seal(*range(16))
+    run.compact(*range(16))
     reopen(run)
     run.forget(5, "decompose-a")
     left = pl.concat([of_side(chunk, "a") for chunk in range(16) if chunk != 5])
@@ -194,10 +202,10 @@ def test_a_forgotten_chunk_is_compacted_again(run: RunDirectory) -> None:
         assert view.scan("claims", "decompose-a").collect().equals(left)
     new = of_side(5, "a", "new")
     run.write_parts(5, "decompose-a", {"claims": new, "failures": failures()})
-    run.seal(*range(16))
-    assert names(run) == [
-        "part-000000-000015.2-decompose-b.parquet",
-        "part-000000-000015.4-decompose-a.parquet",
+    run.compact(*range(16))
+    assert names(run)[2:4] == [
+        "part-000004-000007.1-decompose-b.parquet",
+        "part-000004-000007.2-decompose-a.parquet",
     ]
     assert run.read("claims", 5).equals(pl.concat([new, of_side(5, "b")]))
     assert run.read("claims", *range(6, 16)).equals(expected(*range(6, 16)))
@@ -209,15 +217,15 @@ def test_a_kill_while_compacting(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     write(run, *range(8))
-    run.seal(*range(4))
+    run.compact(*range(4))
     with monkeypatch.context() as patch:
         patch.setattr(PartFiles, killed_at, kill)
         with pytest.raises(KeyboardInterrupt):
-            run.seal(*range(4, 8))
+            run.compact(*range(4, 8))
     for view in views(run):
         assert view.read("claims", *range(8)).equals(expected(*range(8)))
     reopen(run)
-    run.seal(*range(8))
+    run.compact(*range(8))
     assert len(names(run)) == 4
     assert run.read("claims", *range(8)).equals(expected(*range(8)))
 
@@ -238,22 +246,20 @@ def test_records_of_many_chunks_in_one_file(run: RunDirectory) -> None:
 
 
 @pytest.mark.usefixtures("small_ranges")
-def test_readers_follow_a_compaction(run: RunDirectory) -> None:
+def test_a_reader_goes_on_with_the_files_it_began_with(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are compacted meanwhile are removed later, at the latest when the run ends."""
+    monkeypatch.setattr(parts_module, "GRACE_S", 60.0)
     write(run, *range(4))
-    looks = []
-
-    @retry_if_compacted
-    def rows() -> int:
-        view = RunDirectory.reader(run.name)
-        looks.append(len(names(run)))
-        run.seal(*range(4))
-        return view.scan("claims").collect().height
-
-    assert rows() == run.manifest.counts()["claims"]
-    assert looks == [8, 2]
-    shutil.rmtree(run.path / "claims")
-    with pytest.raises(ConfigError, match="missing"):
-        rows()
+    reader = RunDirectory.reader(run.name)
+    scan = reader.scan("claims")
+    run.compact(*range(4))
+    assert scan.collect().height == run.manifest.counts()["claims"]
+    assert reader.read("claims", *range(4)).equals(expected(*range(4)))
+    assert len(names(run)) == 10
+    reopen(run)
+    assert len(names(run)) == 2
 
 
 def test_a_lost_manifest_is_named_and_made_again(run: RunDirectory) -> None:
