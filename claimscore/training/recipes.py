@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from claimscore.config import NLI_OPTIONS, EncoderConfig
-from claimscore.errors import ConfigError, InputError
+from claimscore.errors import ConfigError
+from claimscore.evaluation.inputs import read_table
 from claimscore.metrics.summac_convolution import SUMMAC_CONV
 from claimscore.option import argument, check_least, like, nested, option
-from claimscore.records.files import find_files
-from claimscore.records.readers import place, read
 
 
 class TrainingProgress(NamedTuple):
@@ -110,45 +109,16 @@ class SummaCTrainingConfig:
         SUMMAC_CONV.metric([f"{name}={value}" for name, value in self.settings])
 
 
-# Texts to train on
-
-_LABELS = {"0": 0, "1": 1, "false": 0, "true": 1}
-
-
 def read_texts(tables: Sequence[str], *, labelled: bool = False) -> pl.DataFrame:
-    """The rows of JSONL, CSV or Parquet files (or globs): id, source, summary, label (1 or 0).
+    """The rows of tables (`evaluation.inputs.read_table`): id, source, summary, label (1 or 0).
 
     Several documents of a row are joined by an empty line. Where no label is asked for, it is 1.
-    `InputError` names file, line and column of what cannot be used.
+    `InputError` names the table, and line or column, of what cannot be used.
     """
-    needed = ("source", "summary", "label") if labelled else ("source", "summary")
-    rows: list[tuple[str, str, str, int]] = []
-    for table in tables:
-        for file in find_files(table):
-            for line, record in read(file):
-                where = place(file, line)
-                for column in needed:
-                    if column not in record:
-                        there = ", ".join(record)
-                        raise InputError(f"{where}: no column {column}; the row has: {there}")
-                source, summary = (_joined(record[c], f"{where}: {c}") for c in needed[:2])
-                label = _label(record["label"], where) if labelled else 1
-                rows.append((str(len(rows)), source, summary, label))
-    if not rows:
-        raise InputError(f"{', '.join(tables)}: no row to train on")
-    texts = dict.fromkeys(("id", "source", "summary"), pl.String())
-    return pl.DataFrame(rows, schema={**texts, "label": pl.Int64()}, orient="row")
-
-
-def _joined(value: object, where: str) -> str:
-    texts: list[Any] = value if isinstance(value, list) else [value or ""]
-    if not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{where} must be text")
-    return "\n\n".join(texts)
-
-
-def _label(value: object, where: str) -> int:
-    label = _LABELS.get(str(value).lower().removesuffix(".0"))
-    if label is None:
-        raise InputError(f"{where}: label must be 1 (consistent) or 0, not {value!r}")
-    return label
+    frames = []
+    for name in tables:
+        table = read_table(name, ("source", "summary", "label"))
+        texts = pl.DataFrame([table.texts("source"), table.texts("summary")])
+        label = table.labels("label") if labelled else pl.lit(1, pl.Int8).alias("label")
+        frames.append(texts.with_columns(label))
+    return pl.concat(frames).with_row_index("id").cast({"id": pl.String})

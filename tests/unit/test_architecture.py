@@ -84,7 +84,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
     "evaluation.support_benchmark": BASE  # it asks verifiers itself
     | {"text", "evaluation", "functions", "metrics", "stats", "records"},
-    "training": BASE | {"text", "metrics", "records", "pipeline.encoders", "pipeline.passes"},
+    "training": BASE | {"text", "metrics", "evaluation", "pipeline.encoders", "pipeline.passes"},
     "console": {"__init__", "stats"},
     "console.evaluations": {"console", "evaluation"},
     "commands": BASE

@@ -137,8 +137,8 @@ def test_wrong_settings_are_refused(config: LSTrainingConfig, changes, message: 
     ("rows", "message"),
     [
         (toy_rows(1), "takes two documents"),
-        ([], "no row to train on"),
-        ([{"text": "A. B.", "summary": "A."}], r"t\.jsonl, line 1: no column source"),
+        ([], "the table is empty"),
+        ([{"text": "A. B.", "summary": "A."}], r"t\.jsonl: no column source"),
         ([{"source": "A. B.", "summary": 3}], "line 1: summary must be text"),
     ],
 )

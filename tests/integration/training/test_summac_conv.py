@@ -106,8 +106,8 @@ def test_the_model_is_the_metrics_function(
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ([{"source": "a", "summary": "b"}], "line 1: no column label"),
-        ([{"source": "a", "summary": "b", "label": "maybe"}], "label must be 1"),
+        ([{"source": "a", "summary": "b"}], "no column label"),
+        ([{"source": "a", "summary": "b", "label": "maybe"}], "column label holds String"),
         ([{"source": 3, "summary": "b", "label": 1}], "source must be text"),
         ([{"source": "It is a long text."} | {"summary": "So it is.", "label": 1}] * 3, "is 1;"),
         ([{"source": " ", "summary": " ", "label": n} for n in (0, 1)], "nothing to train on"),
