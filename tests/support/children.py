@@ -1,10 +1,8 @@
 """Processes that tests start."""
 
-import multiprocessing
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.context import ForkServerContext
 
 
 @contextmanager
@@ -15,14 +13,3 @@ def killed_at_last(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Pope
             yield process
         finally:
             process.kill()
-
-
-def processes_with(*modules: str) -> ForkServerContext:
-    """Makes real processes that need not import `modules` each for itself.
-
-    They are forked off one that has done it, and has no threads; the environment is that of the
-    first test that asks.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(modules))
-    return context

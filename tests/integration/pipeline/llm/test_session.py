@@ -1,7 +1,8 @@
 """An engine from settings, on the fake server: what it refuses, remembers, and does with several
-servers."""
+servers; a run of batch jobs that was stopped."""
 
 import contextlib
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import anyio
 import pytest
 
 from claimscore.config import LLMConfig
-from claimscore.errors import AuthenticationError, BudgetError, UnknownModelError
+from claimscore.errors import AuthenticationError, BudgetError, StoppedEarly, UnknownModelError
+from claimscore.pipeline.llm.batch_jobs import provider as batches
 from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import load_provider
@@ -72,3 +74,36 @@ async def test_a_server_that_is_set_up_wrong_stops_the_run_and_is_named(
         llm = config(good, bad, max_concurrency=2)
         with anyio.fail_after(60), pytest.raises(error, match=bad.base_url):
             await asked(llm, 100, tmp_path)
+
+
+@pytest.mark.parametrize("family", ["openai", "anthropic"])
+def test_batch_jobs_that_were_left_are_collected_within_the_cap(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was in its job, and so was counted, is neither counted nor paid for again."""
+    for name in ("LINGER_S", "FIRST_POLL_S", "LONGEST_POLL_S", "SETTLE_S"):
+        monkeypatch.setattr(batches, name, getattr(batches, name) / 100)
+
+    async def run(server: FakeServer, *, stops: bool) -> None:
+        llm = config(server, model=f"{family}-batch:m", max_requests=90)
+        async with (
+            open_engine(llm, load_provider(llm), tmp_path, ledger=ledger) as engine,
+            anyio.create_task_group() as tasks,
+        ):
+            requests = [engine.request([Message("user", str(i))]) for i in range(90)]
+            tasks.start_soon(engine.answer_all, requests, lambda answer: answer.text)
+            while not engine.stats.why.startswith("90 requests to m are in"):
+                await anyio.sleep(0.1)
+            if stops:
+                engine.stop()
+            else:
+                server.finish_batches()
+
+    with FakeServer(answer=text_answer("fine"), batch_delay_s=3600.0) as server:
+        stopped = pytest.RaisesGroup(pytest.RaisesExc(StoppedEarly, match="run the same command"))
+        with contextlib.closing(Ledger(tmp_path / "spend.jsonl")) as ledger, stopped:
+            anyio.run(functools.partial(run, server, stops=True))
+        with contextlib.closing(Ledger(tmp_path / "spend.jsonl")) as ledger:
+            anyio.run(functools.partial(run, server, stops=False))
+        assert len(server.batches) == 1
+        assert set(server.paid.values()) == {1}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 
-from claimscore.errors import ClaimscoreError, OutageError, RateLimitError, TransientError
+from claimscore.errors import ClaimscoreError, OutageError, TransientError
 from claimscore.pipeline.llm.providers.base import SeveralServers
 from claimscore.pipeline.llm.question import Answer
 from claimscore.types import Completion, Message, Request, Usage
@@ -145,14 +145,6 @@ def close_to(shares: Sequence[float], capacities: Sequence[float], tolerance: fl
 # -- shares
 
 
-@pytest.mark.parametrize("slots", [1, 16])
-async def test_with_all_slots_in_use_each_answers_what_it_can(slots: int) -> None:
-    run, end_s = Run(*at(0.05, 0.1, 0.2), slots=slots), 40 / slots
-    await run.ask(3000, until_s=end_s)
-    assert close_to(run.shares(end_s / 5, end_s), (4, 2, 1), 0.05)
-    assert all(server.most_in_flight == slots for server in run.servers)
-
-
 # -- down
 
 
@@ -263,16 +255,6 @@ async def test_what_fails_at_one_is_asked_of_the_others() -> None:
     run = Run(TimedServer("bad", 0.01, fault=failing(*range(1, 500, 2))), *at(0.1, 0.1), slots=4)
     assert await run.ask(500) == {"answered": 500}
     assert set(run.asked_again().values()) == {1}
-
-
-def busy(request: Request) -> RateLimitError:
-    return RateLimitError("slow down", 60.0)
-
-
-async def test_a_limit_of_one_is_not_waited_for_where_another_is_free() -> None:
-    run = Run(TimedServer("busy", 0.1, fault=busy), *at(0.1), slots=5)
-    assert await run.ask(100) == {"answered": 100}
-    assert run.servers[1].answered[-1] < 3
 
 
 async def test_a_server_that_answers_too_late_is_asked_less_at_once() -> None:

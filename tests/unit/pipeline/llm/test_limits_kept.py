@@ -112,3 +112,40 @@ async def test_one_wild_figure_of_tokens_does_not_stop_all_sending() -> None:
     """2**32 - 1 for an answer of at most 256."""
     server = TimedServer("only", 0.1, tokens=lambda text: 2**32 - 1 if text == "0" else 5)
     assert await Run(server, tpm=10_000).ask(20, until_s=600) == {"answered": 20}
+
+
+async def test_while_nothing_passes_a_server_is_asked_ever_more_rarely() -> None:
+    """The pauses double up to a minute; once it takes requests again, all rows are answered soon.
+    A refusal that tells how long to wait is waited for by all."""
+
+    def closed(until_s: float, retry_after_s: float | None) -> TimedServer:
+        def fault(request: Request) -> RateLimitError | None:
+            is_closed = anyio.current_time() < until_s
+            return RateLimitError("slow down", retry_after_s) if is_closed else None
+
+        return TimedServer("only", 0.1, fault=fault)
+
+    server = closed(300, None)
+    run = Run(server, slots=20)
+    assert await run.ask(40, until_s=3600) == {"answered": 40}
+    asked = [server.n_asked(at, at + 60) for at in (60, 120, 180, 240)]
+    assert 1 <= min(asked) <= max(asked) <= 20
+    assert server.answered[-1] < 300 + 75
+    server = closed(100, 100.0)
+    assert await Run(server, slots=20, rpm=6000).ask(40, until_s=3600) == {"answered": 40}
+    assert server.n_asked(1, 100) == 0
+
+
+@pytest.mark.parametrize("kind", ["status", "timeout"])
+async def test_a_failed_request_gives_its_tokens_back_unless_they_may_be_billed(kind: str) -> None:
+    asked: Counter[str] = Counter()
+
+    def fault(request: Request) -> TransientError | None:
+        asked[question(request)] += 1
+        first = asked.total() == 1
+        return TransientError("gone", kind) if first else None  # type: ignore[arg-type]
+
+    server = TimedServer("only", 1, fault=fault)
+    assert await Run(server, tpm=600).ask(1, until_s=600) == {"answered": 1}
+    (_, _), (again_s, _) = server.asked
+    assert (again_s > 50) == (kind == "timeout")

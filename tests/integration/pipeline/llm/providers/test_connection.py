@@ -350,32 +350,6 @@ async def test_an_untrusted_certificate_stops_the_run(
 # -- what is sent
 
 
-@pytest.mark.parametrize("key", [KEY, None])
-async def test_headers_come_from_us(key: str | None, monkeypatch: pytest.MonkeyPatch):
-    """What the environment has for OpenAI's own SDK goes to no server, nor does a cookie."""
-    for name in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID"):
-        monkeypatch.setenv(f"OPENAI_{name}", "of-the-environment")
-    lines = "Authorization: of-the-environment\nX-Mine: of-the-environment\nHost: elsewhere"
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", lines)
-    async with serving(always(answer(set_cookie="a=of-the-environment"))) as server:
-        asked = OpenAIProvider("m", base_url=server.url, key=key, headers={"X-Team": "blue"})
-        async with contextlib.aclosing(asked) as direct:
-            await post(direct)
-            await post(direct)
-        lines = server.heads[1].decode().lower().split("\r\n")
-        sent = dict(line.split(": ") for line in lines[1:] if line)
-        assert sent.pop("user-agent").startswith("claimscore/")
-        assert sent == {
-            "host": server.url.removeprefix("http://").removesuffix("/v1"),
-            "accept": "application/json",
-            "accept-encoding": "identity",
-            "content-type": "application/json",
-            "content-length": "3",
-            "x-team": "blue",
-            **({"authorization": f"bearer {key}"} if key else {}),
-        }
-
-
 # -- proxies
 
 

@@ -248,7 +248,9 @@ async def test_only_what_is_named_is_sent(
         monkeypatch.setenv(name, "from-outside")
     monkeypatch.setenv("OPENAI_API_KEY", "from-outside")
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "from-outside")
-    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Outside: from-outside")
+    for vendor in ("OPENAI", "ANTHROPIC"):
+        lines = "Authorization: from-outside\nX-Outside: from-outside\nHost: outside"
+        monkeypatch.setenv(f"{vendor}_CUSTOM_HEADERS", lines)
     monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "default.json").write_text('{"base_url": "http://from-outside"}')
@@ -261,7 +263,10 @@ async def test_only_what_is_named_is_sent(
     assert "authorization" not in without
     assert "outside" not in f"{with_key}{without}"
     assert with_key["user-agent"].startswith("claimscore/")
-    assert not [name for name in with_key if "stainless" in name]
+    ours = {"host", "user-agent", "accept", "accept-encoding", "content-type", "content-length"}
+    credentials = {"authorization", "api-key", "x-api-key"}
+    assert with_key.keys() - credentials - {"anthropic-version"} == ours
+    assert with_key["accept-encoding"] == "identity"
 
 
 @each_vendor

@@ -94,16 +94,6 @@ class TestWorstCase:
         turns = Request("p", "n", "m", (Message("user", ""),) * 3, max_tokens=100)
         assert most(turns) > MOST
 
-    def test_two_schemas_are_not_taken_for_each_other(self) -> None:
-        small, large = (OutputSchema("s", {"title": "x" * n}) for n in (1, 1000))
-        spending = Budget(lambda _: PRICE, max_cost=1e9)
-        costs = [
-            taken(spending.try_reserve(request(output=output))).pico_usd
-            for output in (small, large, small, None)
-        ]
-        assert costs[0] == costs[2] == costs[1] - 999 * TOKEN
-        assert costs[3] == MOST * TOKEN
-
 
 class TestCaps:
     """What stops a run, and what it says."""

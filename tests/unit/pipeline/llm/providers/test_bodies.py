@@ -1,6 +1,7 @@
 """Bodies: how a server is asked and what it teaches; completions with their usage; models."""
 
 import contextlib
+import dataclasses
 import json
 from typing import Any
 
@@ -12,7 +13,7 @@ from claimscore.errors import TransientError
 from claimscore.pipeline.llm.providers.errors import read_refusal
 from claimscore.pipeline.llm.providers.openai import OpenAIProvider, completion_of
 from claimscore.pipeline.llm.providers.schema import Dialect, chat_body, encode_json, learn_dialect
-from claimscore.types import Completion, Message, Request, TokenLogprob, Usage
+from claimscore.types import Completion, Message, OutputSchema, Request, TokenLogprob, Usage
 
 REQUEST = Request("openai", "n", "m", (Message("user", "x"),))
 
@@ -53,6 +54,28 @@ def test_log_probabilities_are_read_or_not_there(reported: object, expected: obj
     """Whatever is odd about them, the answer itself stays good."""
     found = completion_of(body(logprobs=reported), REQUEST)
     assert (found.text, found.logprobs) == ("ok", expected)
+
+
+PARTS = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (body("{}", finish_reason="length"), Completion("{}", "m-2026", "length")),
+        (body(None), Completion("", "m-2026", "stop")),
+        (body("x", finish_reason=None), Completion("x", "m-2026", "stop")),
+        (body(PARTS), Completion("ab", "m-2026", "stop")),
+        (
+            body(message={"content": None, "refusal": "I cannot"}),
+            Completion("I cannot", "m-2026", "refusal"),
+        ),
+        ({"choices": [{"message": {"content": "x"}}]}, Completion("x", "m", "stop")),
+    ],
+    ids=["text", "no content", "no finish reason", "parts", "refusal", "no usage"],
+)
+def test_an_answer_is_read_whole(said: object, expected: Completion):
+    assert completion_of(said, REQUEST) == expected
 
 
 def test_an_echoed_key_takes_the_tokens_with_it():
@@ -246,6 +269,25 @@ def test_learning_comes_to_an_end(status: int, message: str, about: str):
         if dialect is None:
             return
     raise AssertionError("it goes on")
+
+
+def test_without_a_schema_the_order_ends_what_the_system_says():
+    output = OutputSchema("claims", {"type": "object", "properties": {"ü": {}}})
+    order = "Answer with one JSON object and nothing else. Its JSON schema:\n"
+    order += '{"type": "object", "properties": {"ü": {}}}'
+    asked = dataclasses.replace(REQUEST, output=output)
+    after = dataclasses.replace(asked, messages=(Message("system", "Do."), *asked.messages))
+    given = {"name": "claims", "schema": output.schema, "strict": True}
+    for mode, expected in (
+        ("json_schema", {"type": "json_schema", "json_schema": given}),
+        ("json_object", {"type": "json_object"}),
+        ("text", None),
+    ):
+        alone, with_system = (chat_body(one, Dialect(mode)) for one in (asked, after))  # type: ignore[arg-type]
+        assert alone.get("response_format") == expected
+        if mode != "json_schema":
+            assert alone["messages"][0] == {"role": "system", "content": order}
+            assert with_system["messages"][0]["content"] == f"Do.\n\n{order}"
 
 
 def test_what_utf8_cannot_carry_becomes_a_question_mark():
