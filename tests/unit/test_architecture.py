@@ -13,18 +13,8 @@ import claimscore
 from claimscore.pipeline.llm.providers.base import PROVIDERS
 
 PACKAGE = Path(claimscore.__file__).parent
-BASE = {
-    "errors",
-    "types",
-    "config",
-    "option",
-    "tables",
-    "atomic",
-    "csv_text",
-    "file_lock",
-    "object_stores",
-    "__init__",
-}
+BASE = {"errors", "types", "config", "option", "tables", "__init__"}
+BASE |= {"atomic", "csv_text", "file_lock", "object_stores"}
 
 #: For each part (longest matching prefix), the parts it may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -65,17 +55,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.tasks": BASE | {"claim_checks", "text", "metrics", "pipeline.llm"},
     "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
-    | {
-        "claim_checks",
-        "cache",
-        "text",
-        "prompts",
-        "records",
-        "runs",
-        "metrics",
-        "stats",
-        "baseline",
-    }
+    | {"claim_checks", "cache", "text", "prompts", "records", "runs", "metrics", "stats"}
+    | {"baseline"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
     "report": BASE | {"blocks", "claim_checks", "metrics", "stats", "runs", "report.llm_calls"},
     "report.llm_calls": BASE  # prompts are rendered again, answers looked up
@@ -88,22 +69,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "console": {"__init__", "stats"},
     "console.evaluations": {"console", "evaluation"},
     "commands": BASE
-    | {
-        "text",
-        "console",
-        "console.evaluations",
-        "cache",
-        "prompts",
-        "pipeline",
-        "pipeline.encoders",
-        "pipeline.llm",
-        "pipeline.passes",
-        "pipeline.tasks",
-        "report",
-        "training",
-        "runs",
-        "records",
-    }
+    | {"text", "console", "console.evaluations", "cache", "prompts", "report", "training"}
+    | {"pipeline", "pipeline.encoders", "pipeline.llm", "pipeline.passes", "pipeline.tasks"}
+    | {"runs", "records"}
     | {"evaluation", "evaluation.support_benchmark", "metrics"}
     | {"report.evaluation_page"},
     "cli": {"__init__", "errors", "commands", "config", "console"},

@@ -32,9 +32,7 @@ def test_a_retry_after_is_obeyed() -> None:
     ("error", "n_calls"), [(TransientError("x"), 3), (RejectedError("x"), 1), (ValueError("x"), 1)]
 )
 @pytest.mark.anyio
-async def test_the_policy_repeats_what_may_pass_and_nothing_else(
-    error: Exception, n_calls: int
-) -> None:
+async def test_the_policy_repeats_only_what_may_pass(error: Exception, n_calls: int) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -352,9 +352,7 @@ def put(out: Path, name: str, rows: pl.DataFrame) -> None:
         ("records", lambda rows: rows.drop("id")),
     ],
 )
-def test_a_part_with_rows_that_no_step_writes(
-    table: str, change: Any, tmp_path: Path, cli: Command
-) -> None:
+def test_a_part_that_no_step_writes(table: str, change: Any, tmp_path: Path, cli: Command) -> None:
     """One line says it, or its step is done again; never a traceback."""
     records, out = write_jsonl(tmp_path / "in.jsonl", RECORDS), tmp_path / "run"
     call = ("run", records, "--out", out, "--metrics", "rouge-1", "--tasks", "decompose")

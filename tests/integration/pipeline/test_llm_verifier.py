@@ -10,7 +10,6 @@ import pytest
 
 from claimscore.errors import RejectedError
 from claimscore.prompts import load_prompt
-from claimscore.prompts.files import PACKAGE
 from claimscore.types import Completion, TokenLogprob, Usage
 from tests.fake_server import Body, FakeServer
 from tests.support.command_line import Command
@@ -205,23 +204,6 @@ def test_an_odd_verdict_costs_no_other_one(
     assert reason[logprobs] in failure["example"]
 
 
-def test_a_provider_without_log_probabilities_is_refused(tmp_path: Path, cli: Command) -> None:
-    prompt = PACKAGE / "verify" / "minicheck.toml"
-    table, llm = files(tmp_path), ("--llm", "anthropic:m")
-    (tmp_path / "table.csv").write_text("source,text\nIt rained.,Rain.\n", encoding="utf-8")
-    verifier = ("--verifier", "llm", "--prompt", "verify=minicheck", "-m", "faithfulness")
-    for call in (
-        ("run", table, "--out", tmp_path / "run", *verifier),
-        ("map", tmp_path / "table.csv", "--out", tmp_path / "a.parquet", "--prompt", prompt),
-    ):
-        refused = cli(*call, *llm, "--quiet")
-        assert refused.status == 2
-        assert (
-            "[label_words] are read from log-probabilities, which anthropic does not" in refused.err
-        )
-        assert len(refused.err.strip().splitlines()) == 1
-
-
 def test_the_report_shows_the_evidence_and_what_was_asked(tmp_path: Path, cli: Command) -> None:
     from tests.support.report_pages import Page
 
@@ -284,6 +266,10 @@ def test_a_long_source_is_read_whole(tmp_path: Path, cli: Command) -> None:
         ),
         (("--tasks", "verify", "--llm", "openai:m"), "--tasks verify: name --verifier llm too"),
         (("--verifier", "llm", "--window-tokens", "9"), "--window-tokens must be at least 100"),
+        (
+            ("--verifier", "llm", "--prompt", "verify=minicheck", "--llm", "anthropic:m"),
+            "[label_words] are read from log-probabilities, which anthropic does not",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line(

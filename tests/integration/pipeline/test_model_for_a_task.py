@@ -22,8 +22,11 @@ OWN = Path(__file__).parents[3] / "examples" / "own_metrics.py"
 SUPPORTED = json.dumps({"verdict": "supported", "evidence": "The rooms are clean."})
 
 
+Servers = tuple[FakeServer, FakeServer]
+
+
 @pytest.fixture
-def servers() -> Iterator[tuple[FakeServer, FakeServer]]:
+def servers() -> Iterator[Servers]:
     verdicts = FakeServer(answer=text_answer(SUPPORTED), key="of-gpu-2")
     with FakeServer(key="of-the-run-1") as one, verdicts as two:
         yield one, two
@@ -48,9 +51,7 @@ def at(server: FakeServer, model: str = "small", key: str = "GPU_KEY") -> tuple[
     return "--llm", f"verify=openai:{model}@{server.base_url}", "--key", f"verify={key}"
 
 
-def test_each_task_asks_its_own_server(
-    servers: tuple[FakeServer, FakeServer], tmp_path: Path, cli: Command
-) -> None:
+def test_each_task_asks_its_own_server(servers: Servers, tmp_path: Path, cli: Command) -> None:
     """With one cap; and what is sent to one of them stays from the other."""
     one, two = servers
     prices = ("--input-price", "1", "--output-price", "1", "--max-cost", "1")
@@ -82,9 +83,7 @@ def test_each_task_asks_its_own_server(
     assert not any(secret in content for content in files for secret in secrets)
 
 
-def test_another_model_of_a_task_is_another_run(
-    servers: tuple[FakeServer, FakeServer], tmp_path: Path, cli: Command
-) -> None:
+def test_another_model_is_another_run(servers: Servers, tmp_path: Path, cli: Command) -> None:
     """It changes the signatures of the metrics that read the task, and no others; nothing is
     asked again of what the others are made of."""
     one, two = servers
@@ -125,11 +124,7 @@ def test_another_model_of_a_task_is_another_run(
     ids=lambda value: value if isinstance(value, str) else " ",
 )
 def test_what_cannot_be_is_refused(
-    options: tuple[str, ...],
-    message: str,
-    servers: tuple[FakeServer, FakeServer],
-    tmp_path: Path,
-    cli: Command,
+    options: tuple[str, ...], message: str, servers: Servers, tmp_path: Path, cli: Command
 ) -> None:
     said = cli("run", *call_of(tmp_path, servers[0], *options))
     assert (said.status, servers[0].bodies) == (2, [])
@@ -144,11 +139,7 @@ def test_what_cannot_be_is_refused(
     ids=["option", "set"],
 )
 def test_what_is_typed_goes_before_a_file_task_by_task(
-    options: tuple[str, ...],
-    model: str,
-    servers: tuple[FakeServer, FakeServer],
-    tmp_path: Path,
-    cli: Command,
+    options: tuple[str, ...], model: str, servers: Servers, tmp_path: Path, cli: Command
 ) -> None:
     (tmp_path / "c.toml").write_text('llm = ["openai:x", "verify=openai:y"]\nrpm = 60\n')
     call = call_of(tmp_path, servers[0], *options, "--config", tmp_path / "c.toml")

@@ -59,7 +59,7 @@ def test_a_second_run_of_another_metric_computes_nothing(
     assert third["model_items"] == {"computed": None, "stored": None}
 
 
-def test_the_cache_commands_know_of_it(
+def test_cache_commands_know_it(
     records: Path, classifier: FunctionClassifier, cli: Command
 ) -> None:
     scored(records, records.parent / "one", "caspr")

@@ -176,9 +176,7 @@ def test_cut_off_and_taken_up_again_with_two_workers(tmp_path: Path, load: Loade
     assert sum(model.n_calls for model in loaded) == N_CHUNKS - done
 
 
-def test_requests_go_out_while_models_load_and_answers_come_while_models_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_and_models_do_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in a run of 20 pairs; nothing is waited for that is not needed."""
     asked = threading.Event()
     seen: list[int] = []
@@ -248,9 +246,7 @@ class Endless(Chunkwise):
 
 
 @pytest.mark.usefixtures("records")
-def test_answers_under_way_are_kept_when_the_models_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_are_kept_if_models_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the language model was asked is paid for: it lands before the error ends the run."""
     sent = threading.Event()
 

@@ -33,9 +33,7 @@ def judged(out: Path, **encoders: Any) -> pl.DataFrame:
     return RunDirectory.reader(out).scan("support").collect()
 
 
-def test_the_verifier_is_recorded_and_decides_what_a_folder_takes(
-    tmp_path: Path, tiny: Folders
-) -> None:
+def test_the_verifier_decides_what_a_folder_takes(tmp_path: Path, tiny: Folders) -> None:
     nli, other = str(tiny("bert", "nli")), str(tiny("electra", "nli"))
     by_nli = judged(tmp_path / "nli", nli=nli)
     by_verifier = judged(tmp_path / "verifier", nli=other, verifier=nli)
@@ -74,9 +72,7 @@ def test_a_verifier_of_two_labels_claims_no_contradiction(tmp_path: Path) -> Non
         judged(tmp_path / "run", **turned)
 
 
-def test_evaluate_support_asks_verifiers_itself(
-    tmp_path: Path, tiny: Folders, cli: Command
-) -> None:
+def test_evaluate_support_asks_verifiers(tmp_path: Path, tiny: Folders, cli: Command) -> None:
     """The summary of a row is one claim: the probability is that of the table `support`."""
     path, source = tmp_path / "rows.jsonl", RECORDS[0]["source"]
     cases = [next(c for c in "abcdefgh" if in_first_half(c, 0) == half) for half in (True, False)]

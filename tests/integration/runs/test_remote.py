@@ -336,9 +336,7 @@ def test_an_address_that_cannot_be(address: str, message: str) -> None:
     assert message in str(refusal(address))
 
 
-def test_a_profile_is_boto3s_business(
-    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_is_for_boto3(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -60,7 +60,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_good_summaries_are_ranked_higher_and_the_best_epoch_is_written(
+def test_the_best_epoch_ranks_good_summaries_first(
     config: LSTrainingConfig, tmp_path: Path
 ) -> None:
     shown: list[TrainingProgress] = []
@@ -142,7 +142,7 @@ def test_wrong_settings_are_refused(config: LSTrainingConfig, changes, message: 
         ([{"source": "A. B.", "summary": 3}], "line 1: summary must be text"),
     ],
 )
-def test_what_cannot_be_learnt_is_refused(
+def test_tables_that_teach_nothing(
     config: LSTrainingConfig, tmp_path: Path, rows, message: str
 ) -> None:
     table = str(write_jsonl(tmp_path / "t.jsonl", rows))

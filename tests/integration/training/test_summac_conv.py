@@ -62,9 +62,7 @@ def test_a_table_that_can_be_told_apart_is_learnt(config: SummaCTrainingConfig) 
     assert np.mean(right) > 0.95
 
 
-def test_the_weights_know_how_they_were_trained_and_a_pair_is_judged_once(
-    config: SummaCTrainingConfig, tmp_path: Path
-) -> None:
+def test_weights_know_how_they_were_trained(config: SummaCTrainingConfig, tmp_path: Path) -> None:
     short, classifier = replace(config, epochs=1), FunctionClassifier(words_of)
     first = train_summac_conv(short, classifier=classifier).weights.read_bytes()
     asked = len(classifier.asked)
@@ -83,7 +81,7 @@ def test_the_weights_know_how_they_were_trained_and_a_pair_is_judged_once(
 
 @pytest.mark.parametrize("aggregate", ["mean", "min", "max", "all"])
 @pytest.mark.parametrize("variant", ["code", "paper"])
-def test_the_model_is_the_metrics_function(
+def test_the_model_is_the_metric(
     config: SummaCTrainingConfig, aggregate: str, variant: str
 ) -> None:
     settings = (("bins", "percentile"), ("aggregate", aggregate), ("variant", variant))

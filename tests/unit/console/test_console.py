@@ -175,9 +175,7 @@ ROWS = (
 
 
 @pytest.mark.parametrize("width", [20, 30, 48, 64, 80, 200])
-def test_rows_fit_into_the_terminal(
-    width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_fit_the_terminal(width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "terminal_width", lambda: width)
     print_rows(*ROWS)
     out = capsys.readouterr().out

@@ -119,9 +119,7 @@ def test_one_bad_answer_is_one_failure_row() -> None:
         pytest.param(lambda c: [*c, {"text": 9, "claims": []}], 11, id="one too many"),
     ],
 )
-def test_a_text_answered_badly_is_asked_about_alone(
-    spoil: Callable[[Any], Any], asked: int
-) -> None:
+def test_a_text_answered_badly_is_asked_alone(spoil: Callable[[Any], Any], asked: int) -> None:
     """No claim lands under another sentence, none is lost, and what is right is kept."""
     whole = Asked(claims)
     found = Asked(lambda texts: spoil(claims(texts)) if len(texts) == 8 else claims(texts))
@@ -147,9 +145,7 @@ POOL, MAID, LATE = "The pool was warm.", "Anna cleaned it daily.", "Dinner came 
         pytest.param([[POOL], [], [LATE]], [], id="no claims"),
     ],
 )
-def test_a_claim_under_the_wrong_number_is_asked_about_alone(
-    said: list[list[str]], alone: list[str]
-) -> None:
+def test_a_claim_of_a_wrong_number_is_asked_alone(said: list[list[str]], alone: list[str]) -> None:
     """Answers that are paid are used or thrown away for good: a second run asks for nothing."""
     cache = MemoryCache()
     records = RECORDS.filter(id="r2").with_columns(summary_a=pl.lit(f"{POOL} {MAID} {LATE}"))
@@ -224,9 +220,7 @@ def test_a_refused_sample_never_becomes_another(tmp_path: Path) -> None:
     ],
     ids=["samples", "texts", "model", "vendor"],
 )
-def test_what_a_task_or_a_model_cannot_do_is_refused(
-    tmp_path: Path, task: str, text: str, message: str
-) -> None:
+def test_what_a_task_cannot_do(tmp_path: Path, task: str, text: str, message: str) -> None:
     prompt = str(prompt_file(tmp_path / "s.toml", f"{task}=v1", text))
     config = RunConfig("x", tmp_path, metrics=(), tasks=(task,), prompts={task: prompt})
     with pytest.raises(ConfigError, match=message):

@@ -40,9 +40,7 @@ def answer(*places: TokenLogprob, reason: str = "stop", reasoning: str = "") -> 
         pytest.param([place("No", Yes=0.6, yes=0.6, No=0.1)], 1.0, 0.1, id="rounding"),
     ],
 )
-def test_a_label_has_the_probability_of_its_word(
-    places: list[TokenLogprob], yes: float, no: float
-) -> None:
+def test_labels_are_as_likely_as_words(places: list[TokenLogprob], yes: float, no: float) -> None:
     probabilities = label_probabilities(WORDS, answer(*places))
     assert probabilities == pytest.approx({"supported": yes, "unmentioned": no})
 

@@ -94,9 +94,7 @@ def test_a_column_may_have_any_name(tmp_path: Path) -> None:
         ('version = "v1"', 'version = "v2"\nchanges = "none"', False),
     ],
 )
-def test_the_digest_changes_with_what_is_sent(
-    tmp_path: Path, old: str, new: str, is_sent: bool
-) -> None:
+def test_the_digest_is_of_what_is_sent(tmp_path: Path, old: str, new: str, is_sent: bool) -> None:
     before = load_prompt_file(write(tmp_path, TONE)).digest
     after = load_prompt_file(write(tmp_path, TONE.replace(old, new))).digest
     assert (after != before) == is_sent
@@ -207,9 +205,7 @@ def test_enumerations_and_ranges_are_in_the_schema_and_checked(tmp_path: Path) -
         ('["adjective"]', "unknown type 'adjective'"),
     ],
 )
-def test_wrong_values_and_bounds_are_refused_with_the_column(
-    kind: str, said: str, tmp_path: Path
-) -> None:
+def test_wrong_values_and_bounds_name_the_column(kind: str, said: str, tmp_path: Path) -> None:
     plain = TONE.partition("[output]")[0]
     with pytest.raises(ConfigError, match=r"prompt\.toml: output: output\.tone") as caught:
         load_prompt_file(write(tmp_path, f"{plain}[output]\ntone = {kind}\n"))

@@ -138,9 +138,7 @@ def test_refusals_name_the_place(tmp_path: Path, name: str, content: bytes, expe
         ("ratings", '{"q": 1' + "0" * 400 + "}", "holds a number that is too large: q"),
     ],
 )
-def test_wrong_types_of_columns_that_no_metric_needs(
-    tmp_path: Path, column: str, value: str, expected: str
-) -> None:
+def test_wrong_types_of_columns(tmp_path: Path, column: str, value: str, expected: str) -> None:
     (tmp_path / "r.jsonl").write_text(f'{{"{column}": {value}}}')
     source = str(tmp_path / "r.jsonl")
     said = f"r.jsonl, line 1: {column} {expected}"

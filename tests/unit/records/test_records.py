@@ -200,9 +200,7 @@ def test_changed_file_is_noticed(write: Write, tmp_path: Path) -> None:
         {"id": "A"},
     ],
 )
-def test_digest_changes_with_any_value(
-    write: Write, tmp_path: Path, change: dict[str, Any]
-) -> None:
+def test_digest_is_of_any_value(write: Write, tmp_path: Path, change: dict[str, Any]) -> None:
     base = [{**PAIRS[0], "extra": {"deep": [1, 2]}}, PAIRS[1]]
 
     def digest(records: list[dict[str, Any]]) -> str:

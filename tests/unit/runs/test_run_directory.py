@@ -396,9 +396,7 @@ def test_damaged_lines_are_named_and_their_steps_undone(path: Path) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(cuts=st.lists(st.integers(0, 250), max_size=6))
-def test_scores_have_the_same_bytes(
-    tmp_path_factory: pytest.TempPathFactory, cuts: list[int]
-) -> None:
+def test_scores_have_same_bytes(tmp_path_factory: pytest.TempPathFactory, cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), 250]
     frames = [scores(a, b) for a, b in itertools.pairwise(edges)]
     with pytest.MonkeyPatch.context() as patch:
@@ -415,9 +413,7 @@ def test_scores_have_the_same_bytes(
 # Refusals of the system
 
 
-def test_scores_that_fail_leave_the_old_file(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_old_scores_stay(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk is one line, as polars says it too."""
 
     def failing() -> Iterator[pl.DataFrame]:

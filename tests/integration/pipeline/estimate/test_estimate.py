@@ -119,9 +119,7 @@ class TestAgainstTheBill:
         for name in ("prompt_tokens", "completion_tokens", "usd"):
             assert total[name] == pytest.approx(done[name], rel=0.05), name
 
-    def test_refused_answers_are_asked_again_as_often_as_so_far(
-        self, tmp_path: Path, cli: Command
-    ) -> None:
+    def test_refused_answers_are_asked_again_as_before(self, tmp_path: Path, cli: Command) -> None:
         """And what was given up is left alone, as the run does, unless it is to be retried."""
 
         async def sometimes(body: Body) -> Completion:
@@ -199,9 +197,7 @@ def test_the_cost(options: tuple[str, ...], said: list[str], cli: Command) -> No
             assert part["usd"] is part["usd_range"] is part["usd_at_most"] is None
 
 
-def test_a_sample_of_a_large_input_comes_near_the_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_comes_near_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests and tokens are scaled up, and it is said."""
     records = write_records(tmp_path / "in.jsonl", 200)
     config = run_config(records, tasks=("decompose", "negate", "facts"), chunk_records=10)
@@ -258,9 +254,7 @@ def test_without_rules_or_answers_the_length_is_a_quarter_of_the_most() -> None:
     assert found.to_json()["passes"] == [], "a map has no models"
 
 
-def test_items_are_what_the_models_are_then_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_items_are_what_models_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts for the embedder, pairs for the classifier; a blank text is none, and afterwards
     nothing is left."""
     models, n = {"embedder": FakeModel(), "nli": FakeModel()}, 5
@@ -289,9 +283,7 @@ def test_items_are_what_the_models_are_then_asked(
     assert [one.items for one in after.passes] == [0, 0, 0]
 
 
-def test_what_a_model_did_a_second_is_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
-) -> None:
+def test_pace_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Command) -> None:
     """By the last run of this pass, model and device; pairs of claims that are guessed are about
     what the model is then asked. A run that took stored results says nothing of the pace."""
     monkeypatch.setattr(model_stage, "load_model", lambda role, config: FakeModel())

@@ -134,6 +134,21 @@ class TestOneTable:
         assert row.rows() == [(["a", "b"], 2, {"a": True})]
         assert row.schema["n"] == pl.Int64()
 
+    def test_a_prompt_of_the_folder_by_name(self, tmp_path: Path) -> None:
+        """What is for the tasks of a run is refused."""
+        folder, provider = tmp_path / "prompts" / "plain", FakeProvider(say)
+        folder.mkdir(parents=True)
+        for version, more in (("v1", ""), ("v2", "temperature = 0.3"), ("v3", 'model = "x"')):
+            text = f"{PLAIN.replace('v1', version)}[settings]\n{more}\n"
+            (folder / f"{version}.toml").write_text(text)
+        options = {"prompts_dir": folder.parent, "provider": provider}
+        for prompt in ("plain", "plain=v2"):
+            run_map(tmp_path, rows(1), out=f"{prompt}.parquet", prompt=prompt, **options)
+        assert [request.temperature for request in provider.asked] == [0, 0.3]
+        for prompt, message in (("plain=v3", "model"), ("plain=v4", "versions of plain")):
+            with pytest.raises(ConfigError, match=message):
+                run_map(tmp_path, rows(1), prompt=prompt, **options)
+
     def test_the_built_in_rules_do_their_own_prompts(self, tmp_path: Path, cli: Command) -> None:
         """With nothing but PyPI: decompose's prompt over a table, here from a file of settings.
         Progress goes to standard error, the result to standard output."""
@@ -335,6 +350,11 @@ class TestRefused:
             pytest.param({"--out": "out.csv"}, "end in .parquet", id="out"),
             pytest.param({"--llm": "builtin"}, "--llm builtin asks none", id="builtin"),
             pytest.param({"--prompt": "nosuch.toml"}, "no such file", id="no prompt"),
+            pytest.param(
+                {"prompt": f'{PLAIN}[label_words]\na = "A"\nb = "B"\n', "--llm": "anthropic:m"},
+                "[label_words] are read from log-probabilities, which anthropic does not",
+                id="no log-probabilities",
+            ),
         ],
     )
     def test_input_prompt_or_option(
@@ -441,9 +461,7 @@ def stop_after(tmp_path: Path, table: Any, n: int, **options: Any) -> None:
         pytest.param(PLAIN.replace("plain", "other").replace("v1", "v2"), 1, id="name"),
     ],
 )
-def test_only_what_determines_an_answer_asks_for_a_new_one(
-    tmp_path: Path, text: str, asked: int
-) -> None:
+def test_only_what_is_sent_asks_for_an_answer(tmp_path: Path, text: str, asked: int) -> None:
     """Here one row more; names and versions of a prompt are not sent."""
     run_map(tmp_path, rows(20))
     table = rows(21).with_columns(other=1)
@@ -523,9 +541,7 @@ class TestStatus:
         ],
         ids=str,
     )
-    def test_metadata_that_no_map_wrote(
-        self, name: str, value: Any, tmp_path: Path, cli: Command
-    ) -> None:
+    def test_foreign_metadata(self, name: str, value: Any, tmp_path: Path, cli: Command) -> None:
         """One line that names the file, by `status` and by another call of `map`."""
         out = run_map(tmp_path, TEN).path
         facts = json.loads(pl.read_parquet_metadata(out)[METADATA_KEY]) | {name: value}

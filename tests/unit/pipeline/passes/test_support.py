@@ -147,9 +147,7 @@ def test_verdict_and_evidence(
         pytest.param("Pigs fly.", "unmentioned", TWO, id="no word of it: the most support"),
     ],
 )
-def test_evidence_of_a_claim_without_support_shares_its_words(
-    claim: str, verdict: str, evidence: str
-) -> None:
+def test_evidence_without_support_shares_its_words(claim: str, verdict: str, evidence: str) -> None:
     model = Model(of({ONE: (0.1, 0.9), TWO: (0.2, 0.1)}))
     rows = support(model, f"{ONE} {TWO}", table=claims(r_a=[claim]))
     assert rows.select("claim", "verdict", "evidence").rows() == [(claim, verdict, evidence)]
@@ -161,7 +159,7 @@ def test_the_threshold_of_the_model_decides() -> None:
         assert rows["verdict"].to_list() == [verdict]
 
 
-def test_each_source_has_a_row_for_each_claim_whatever_the_blocks(
+def test_each_source_has_a_row_for_each_claim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Blank sources have none, and count as a place."""

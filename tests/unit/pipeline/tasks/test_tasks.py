@@ -29,9 +29,7 @@ from claimscore.types import TokenLogprob
         ("judge", {"score": 6}, "from 1 to 5, not 6"),
     ],
 )
-def test_an_answer_of_the_right_type_that_says_nothing_is_refused(
-    task: str, answer: dict[str, Any], message: str
-) -> None:
+def test_an_answer_that_says_nothing(task: str, answer: dict[str, Any], message: str) -> None:
     """It becomes a new sample, then a failure row; never an empty claim in a table."""
     with pytest.raises(ParseError, match=message):
         TASKS[task].check(answer)
@@ -88,9 +86,7 @@ def tokens(*texts: str, **top: float) -> list[TokenLogprob]:
         pytest.param([], None, id="none"),
     ],
 )
-def test_probabilities_are_those_at_the_place_of_the_score(
-    found: list[TokenLogprob], expected: dict[str, float] | None
-) -> None:
+def test_score_probabilities(found: list[TokenLogprob], expected: dict[str, float] | None) -> None:
     probabilities = value_probabilities("score", list("12345"), "4", found)
     assert probabilities == (expected and pytest.approx(expected))
 

@@ -93,9 +93,7 @@ def answered(verdict: str, evidence: str, **probabilities: float) -> dict[str, A
         (answered("unmentioned", ""), 0.0, 0.0),
     ],
 )
-def test_the_probability_is_that_of_the_verdict(
-    answer: dict[str, Any], support: float, contradiction: float
-) -> None:
+def test_verdict_probability(answer: dict[str, Any], support: float, contradiction: float) -> None:
     (row,) = VERIFY.rows(units("summary")[0], answer)
     assert row["probability"] == pytest.approx(support)
     assert row["contradiction"] == pytest.approx(contradiction)
