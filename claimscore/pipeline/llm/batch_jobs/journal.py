@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,7 +81,13 @@ class JobJournal:
             value = json.loads(text)
             if value.pop("v") != VERSION:
                 raise ValueError
-            return JobRecord(**{**value, "name": path.stem, "keys": tuple(value["keys"])})
+            record = JobRecord(**{**value, "name": path.stem, "keys": tuple(value["keys"])})
+            words = record.model, record.batch_id, *record.keys
+            if not (all(isinstance(word, str) for word in words) and math.isfinite(record.sent_at)):
+                raise ValueError
+            if not re.fullmatch(r"[\w:=+~-]*", record.batch_id):  # it becomes part of an address
+                raise ValueError
+            return record
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ConfigError(
                 f"{path}: damaged, or of another version of claimscore; it stands for a batch job "

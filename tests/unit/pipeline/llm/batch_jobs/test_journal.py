@@ -1,6 +1,7 @@
 """The journal of batch jobs: what is there after a kill, and what other processes see."""
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,12 +30,21 @@ def journal(tmp_path: Path) -> JobJournal:
     return made
 
 
-@pytest.mark.parametrize("damage", ["{", "[]", '{"v": 3}', '{"v": 3, "keys": [], "odd": 1}', "v2"])
-def test_a_record_that_cannot_be_read_may_stand_for_a_paid_job(journal: JobJournal, damage: str):
-    """So it is not passed over in silence."""
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *("{", "[]", '{"v": 3}', '{"v": 3, "keys": [], "odd": 1}', {"v": 2}, {"sent_at": "1"}),
+        *({"sent_at": math.nan}, {"keys": [1]}, {"model": []}, {"batch_id": 1}),
+        pytest.param({"batch_id": "../files/of-another"}, id="another address"),
+    ],
+)
+def test_a_record_that_cannot_be_read_may_stand_for_a_paid_job(
+    journal: JobJournal, damage: str | dict[str, Any]
+):
+    """So it is not passed over in silence. It may come from a stranger's address."""
     path = journal.path(RECORD)
-    older = json.dumps({**json.loads(path.read_text()), "v": 2})
-    path.write_text(older if damage == "v2" else damage)
+    changed = isinstance(damage, dict) and json.dumps({**json.loads(path.read_text()), **damage})
+    path.write_text(changed or str(damage))
     with pytest.raises(ConfigError, match=f"{path}: damaged, or of another version"):
         journal.read()
 
