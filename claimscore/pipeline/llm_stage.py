@@ -33,7 +33,7 @@ from claimscore.pipeline.tasks.base import Task, TaskInput, Unit, UnitAnswer, si
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.prompts import Prompt, numbered
 from claimscore.prompts.prompt import PromptSettings, filled
-from claimscore.runs import ChunkFiles
+from claimscore.runs import RunDirectory
 from claimscore.tables import CLAIM_CHECKS, FAILURES
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
@@ -90,7 +90,8 @@ def plan_engine(
 
 async def do_tasks(
     tasks: Sequence[PlannedTask],
-    files: ChunkFiles,
+    directory: RunDirectory,
+    chunk: int,
     engine: AskableEngine | None,
     *,
     on_asked: Callable[[], None],
@@ -100,16 +101,20 @@ async def do_tasks(
 
     `on_asked` is called once the engine knows of the first requests. Raises what stops the engine.
     """
-    records = await anyio.to_thread.run_sync(files.read, "records")
+
+    async def read(table: str) -> pl.DataFrame:
+        return await anyio.to_thread.run_sync(directory.read, table, chunk)
+
+    records = await read("records")
 
     async def do_task(planned: PlannedTask) -> None:
         before = {TASKS[name].table.name for name in planned.task.after}
-        tables = {table: await anyio.to_thread.run_sync(files.read, table) for table in before}
+        tables = {table: await read(table) for table in before}
         result = await run_task(planned, records, tables, engine)
         frames = {planned.task.table.name: result.rows, "failures": result.failures}
         if planned.task.findings is not None:
             frames[CLAIM_CHECKS.name] = result.findings
-        await anyio.to_thread.run_sync(files.write, planned.step, frames)
+        await anyio.to_thread.run_sync(directory.write_parts, chunk, planned.step, frames)
 
     for number, wave in enumerate(waves(tasks)):
         async with anyio.create_task_group() as group:

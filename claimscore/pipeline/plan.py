@@ -515,4 +515,4 @@ def _forget_failed(plan: Plan, directory: RunDirectory, chunk: int) -> None:
             stages.add(planned_pass.model_pass.kind)
     for step in directory.manifest.steps(chunk):
         if step.partition("-")[0] in stages:
-            directory.forget(chunk, step)
+            directory.invalidate({step: [chunk]})

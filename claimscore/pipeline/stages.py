@@ -152,7 +152,8 @@ class Stages:
             if item.tasks:
                 await do_tasks(
                     item.tasks,
-                    self._directory.chunk(item.chunk),
+                    self._directory,
+                    item.chunk,
                     self._engine,
                     on_asked=task_status.started,
                 )

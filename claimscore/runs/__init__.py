@@ -7,11 +7,10 @@ lock) and `directory`, which puts them together for the one process that writes.
 from __future__ import annotations
 
 from claimscore.runs.directory import RunDirectory
-from claimscore.runs.parts import ChunkFiles, DamagedPart, damage_as_error, polars_errors
+from claimscore.runs.parts import DamagedPart, damage_as_error, polars_errors
 from claimscore.runs.settings_file import models_asked
 
 __all__ = [
-    "ChunkFiles",
     "DamagedPart",
     "RunDirectory",
     "damage_as_error",

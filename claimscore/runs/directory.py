@@ -23,7 +23,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -32,19 +31,17 @@ import polars as pl
 
 from claimscore.atomic import os_errors, write_text
 from claimscore.csv_text import csv_text
-from claimscore.errors import ClaimscoreError, ConfigError
+from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.object_stores import check_store, is_address
 from claimscore.runs.folder import EVENTS, MANIFEST, NOTE, PLAN, SUMMARY, RunFolder
 from claimscore.runs.manifest import MOST_CHUNKS, Manifest
 from claimscore.runs.parts import (
     ADVICE,
     SCORES_FILE,
-    ChunkFiles,
     DamagedPart,
     PartFiles,
     PartSet,
     check_scores,
-    checked,
     empty,
     write_scores,
 )
@@ -163,8 +160,10 @@ class RunDirectory:
                 with contextlib.suppress(ClaimscoreError):
                     self.remote.remove()
             self._folder.remove_traces()
-        elif self._folder.holds_lock():
-            self._files.remove((), now=True)
+        else:
+            with contextlib.suppress(StoppedEarly):  # the folder was removed
+                self._folder.check()
+                self._files.remove((), now=True)
 
     def remove(self) -> None:
         """Remove the run directory, for work whose result is elsewhere. After a kill in between,
@@ -232,16 +231,12 @@ class RunDirectory:
         """
         self._for_writing()
         wanted, stored = as_stored(settings), self.settings
-        self._replace_settings(agreed(stored, wanted, self.name, called) if stored else wanted)
+        write_settings(self.path, agreed(stored, wanted, self.name, called) if stored else wanted)
 
     def forget_settings(self, names: Iterable[str]) -> None:
         """Take settings out of run.toml (dotted names): nothing was made with them yet."""
         self._for_writing()
-        self._replace_settings(without(self.settings, names))
-
-    def _replace_settings(self, settings: dict[str, Any]) -> None:
-        if settings != self.settings:
-            write_settings(self.path, settings)
+        write_settings(self.path, without(self.settings, names))
 
     def plan(self) -> dict[str, Any]:
         """What `write_plan` stored. `ConfigError` where there is nothing, or it is damaged."""
@@ -289,48 +284,33 @@ class RunDirectory:
 
     # Writing parts
 
-    def chunk(self, number: int) -> ChunkFiles:
-        """The tables of one chunk, for the worker at that chunk."""
-        return ChunkFiles(
-            number, lambda table: self.read(table, number), partial(self.write_parts, number)
-        )
-
     def write_parts(self, chunk: int, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
         """Write the tables that a step made of a chunk, then the line that makes the step count.
 
         A step that was finished before is replaced whole, and counts as before until then. An
         empty frame has no file.
         """
-        manifest = self._for_writing()
-        frames = checked(frames)
         rows = {table: [frame.height] for table, frame in frames.items()}
-        self._write(manifest.new_set(step, chunk, chunk + 1, rows), frames)
+        self._write(self._for_writing().new_set(step, chunk, chunk + 1, rows), frames)
 
     def write_chunks(
         self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
     ) -> None:
         """Write the rows of several chunks in a row, from `first` on, into one file; their step,
         which writes this table alone, is then finished for all of them."""
-        manifest = self._for_writing()
-        rows, heights = checked({table: pl.concat(frames)}), [frame.height for frame in frames]
-        end = first + len(frames)
-        self._write(manifest.new_set(step, first, end, {table: heights}), rows)
+        rows, end = {table: [frame.height for frame in frames]}, first + len(frames)
+        parts = self._for_writing().new_set(step, first, end, rows)
+        self._write(parts, {table: pl.concat(frames)})
 
     def _write(self, parts: PartSet, rows: Mapping[str, pl.DataFrame | pl.LazyFrame]) -> None:
         self._files.remove(self.manifest.add(self._files.write(parts, rows)))
 
-    def forget(self, chunk: int, step: str) -> None:
-        """Make a finished step undone and remove its parts; nothing where it is not finished.
+    def invalidate(self, steps: Mapping[str, Collection[int]]) -> None:
+        """Make steps of chunks undone, in the order given, and remove their parts.
 
-        Its rows in a part of many chunks are skipped from now on, and left out when that is
+        Their rows in a part of many chunks are skipped from now on, and left out when that is
         compacted again.
         """
-        if self.manifest.has(chunk, step):
-            self.invalidate({step: [chunk]})
-
-    def invalidate(self, steps: Mapping[str, Collection[int]]) -> None:
-        """Make steps of chunks undone, in the order given: their parts are damaged, or were made
-        from damaged ones."""
         self._files.remove(self._for_writing().undo(steps), now=True)
 
     def compact(self, *chunks: int) -> None:
@@ -342,7 +322,7 @@ class RunDirectory:
                 end = first + COMPACTED
                 for step in sorted(manifest.steps(first)):
                     if (parts := manifest.compactable(step, first, end)) is not None:
-                        rows = {t: manifest.ranges(t, step, first, end) for t in parts.starts}
+                        rows = {t: manifest.ranges(t, step, first, end) for t in parts.rows}
                         self._write(parts, {t: self._files.scan(t, r) for t, r in rows.items()})
 
     # Reading parts
@@ -414,9 +394,8 @@ class RunDirectory:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "kind": kind, **fields}, default=str)
         path = self.path / EVENTS
-        if self._folder.holds_lock():
-            with os_errors(path), path.open("a") as stream:
-                stream.write(f"{line}\n")
+        with os_errors(path), contextlib.suppress(FileNotFoundError), path.open("a") as stream:
+            stream.write(f"{line}\n")
 
     def write_note(self, note: Mapping[str, object]) -> None:
         """Leave the progress of the run for `status`; it is not synced, and a full disk does not

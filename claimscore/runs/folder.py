@@ -87,22 +87,17 @@ class RunFolder:
                             "alone: put the file itself there"
                         )
 
-    def holds_lock(self) -> bool:
-        """Whether the locked file is still in the folder: a lock on a removed one keeps no process
-        out."""
+    def check(self) -> None:
+        """`StoppedEarly` where the folder was removed or moved: a lock on a file that is gone keeps
+        no process out."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             there = (self.path / LOCK).stat()
-            lock = self._lock
-            return lock is not None and os.path.samestat(there, os.fstat(lock.descriptor))
-        return False
-
-    def check(self) -> None:
-        """`StoppedEarly` where the folder was removed or moved."""
-        if not self.holds_lock():
-            raise StoppedEarly(
-                f"{self.path} was removed or moved while this process worked in it; "
-                "run the same command again"
-            )
+            if self._lock and os.path.samestat(there, os.fstat(self._lock.descriptor)):
+                return
+        raise StoppedEarly(
+            f"{self.path} was removed or moved while this process worked in it; "
+            "run the same command again"
+        )
 
     def clean(self) -> None:
         """Remove the temporary files of a killed process; the lock is held."""

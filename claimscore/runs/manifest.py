@@ -59,7 +59,6 @@ class Manifest:
         self._by_step: dict[str, list[PartSet | None]] = {}
         self._sets: dict[PartSet, None] = {}  # those that count, in the order they came
         self._mutex = threading.RLock()
-        self._turn = threading.Lock()
         self._size = self._n_lines = self._n_kept = 0
         self.damaged: list[str] = []
         self.is_missing = not path.exists()
@@ -137,7 +136,7 @@ class Manifest:
                 if step in (None, name)
                 for parts, start, stop in _runs(self._by_step[name][first:end], first)
                 for table in parts.checksums
-                if (rows := parts.range(table, start, stop))
+                if (rows := parts.range(table, start, stop)).rows
             ]
 
     def sets(self) -> list[PartSet]:
@@ -156,7 +155,7 @@ class Manifest:
         with self._mutex:
             before = self._by_step.get(step, [])[first:end]
         generation = 1 + max((parts.generation for parts in before if parts), default=-1)
-        return PartSet.of(step, (first, end), generation, rows, {})
+        return PartSet(step, first, end, generation, rows, {})
 
     def compactable(self, step: str, first: int, end: int) -> PartSet | None:
         """The set that the parts of these chunks would make together.
@@ -167,11 +166,12 @@ class Manifest:
             sets = [parts for parts in self._by_step.get(step, ())[first:end] if parts is not None]
         if len(sets) < end - first or len(set(sets)) == 1:
             return None
-        rows = {table: [0] * len(sets) for table in sorted({t for s in sets for t in s.starts})}
-        for chunk, parts in enumerate(sets):
-            for table in parts.checksums:
-                of_chunk = parts.range(table, first + chunk, first + chunk + 1)
-                rows[table][chunk] = of_chunk.rows if of_chunk else 0
+        tables = sorted({table for parts in sets for table in parts.rows})
+        numbers = range(first, end)
+        rows = {
+            t: [parts.range(t, n, n + 1).rows for n, parts in zip(numbers, sets, strict=True)]
+            for t in tables
+        }
         return self.new_set(step, first, end, rows) if rows else None
 
     def add(self, parts: PartSet) -> list[PartSet]:
@@ -184,15 +184,14 @@ class Manifest:
         returns as `add` does."""
         superseded = self._commit({step: list(chunks) for step, chunks in steps.items()})
         if self.damaged:
-            with self._turn:
+            with self._mutex:
                 self._rewrite()
         return superseded
 
     def _commit(self, entry: Entry) -> list[PartSet]:
-        with self._turn:
+        with self._mutex:
             self._append(_line(entry))
-            with self._mutex:
-                superseded = self._apply(entry)
+            superseded = self._apply(entry)
             if self._n_lines > _LINES + _GROWTH * self._n_kept:
                 self._rewrite()
         return superseded
@@ -253,8 +252,8 @@ def _runs(sets: Sequence[PartSet | None], first: int = 0) -> Iterator[tuple[Part
 def _line(entry: Entry) -> bytes:
     if isinstance(entry, PartSet):
         chunks = entry.first, entry.end, entry.generation
-        rows = {table: entry.rows(table) for table in entry.starts}
-        line = {"step": entry.step, "chunks": chunks, "rows": rows, "checksums": entry.checksums}
+        line = {"step": entry.step, "chunks": chunks, "rows": entry.rows}
+        line["checksums"] = entry.checksums
     else:
         line = {"undone": entry}
     body = json.dumps(line, separators=(",", ":")).encode()
@@ -273,14 +272,15 @@ def _entry(line: bytes) -> Entry:
             raise ValueError("no chunks of a run")
         return undone
     step, (first, end, generation), rows = value["step"], value["chunks"], value["rows"]
-    if not (STEP_NAME.fullmatch(step) and 0 <= first < end <= MOST_CHUNKS):
-        raise ValueError("no step of a run")
-    if (
-        not rows.keys() <= PART_TABLES
-        or {t for t in rows if sum(rows[t])} != value["checksums"].keys()
-    ):
-        raise ValueError("no tables of a run")
-    if any(len(counts) != end - first or min(counts) < 0 for counts in rows.values()):
-        raise ValueError("not the rows of these chunks")
     checksums = {table: Checksum(*numbers) for table, numbers in value["checksums"].items()}
-    return PartSet.of(step, (first, end), int(generation), rows, checksums)
+    is_of_a_run = (
+        STEP_NAME.fullmatch(step)
+        and 0 <= first < end <= MOST_CHUNKS
+        and rows.keys() <= PART_TABLES
+        and {table for table in rows if sum(rows[table])} == checksums.keys()
+        and all(len(counts) == end - first for counts in rows.values())
+        and all(0 <= count < MOST_CHUNKS for counts in rows.values() for count in counts)
+    )
+    if not is_of_a_run:
+        raise ValueError("no step of a run")
+    return PartSet(step, first, end, int(generation), rows, checksums)

@@ -1,6 +1,5 @@
 """The Parquet files of a run directory: the parts that hold the rows of the steps, and the scores.
 
-    records/part-000000-000063.0.parquet         chunks 0 to 63 in one file
     <table>/part-000000-<step>.parquet           one part a chunk and step that writes the table
     <table>/part-000000-000063.1-<step>.parquet  chunks 0 to 63 together, compacted
 
@@ -23,8 +22,7 @@ import shutil
 import threading
 import time
 import zlib
-from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,15 +40,12 @@ from claimscore.errors import ConfigError
 from claimscore.runs.settings_file import STATE
 from claimscore.tables import SCORES, TABLES
 
-#: Tables that one step alone writes: their parts do not name it.
-SINGLE_STEP_TABLES = frozenset({"records"})
-
 #: All tables of parts: `records` and `columns` have the columns of the user's input.
 PART_TABLES = frozenset({*TABLES, "records", "columns"})
 
 #: What a step may be called, and the name of the file of a part in its table's folder.
 STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
-PART_FILE = rf"part-\d{{6,}}(-\d{{6,}}\.\d+)?(-{STEP_NAME.pattern})?\.parquet"
+PART_FILE = rf"part-\d{{6,}}(-\d{{6,}}\.\d+)?-{STEP_NAME.pattern}\.parquet"
 _FILE_NAME = re.compile(PART_FILE)
 
 #: A part has at most so many row groups, each of at least so many rows: reading one chunk of many
@@ -126,30 +121,16 @@ class Checksum(NamedTuple):
 class PartSet:
     """The parts of one step for the chunks `first` to `end` (exclusive): one a table.
 
-    `generation` is one more than that of the sets whose place it took. `starts` has by table the
-    number of rows before each chunk and, at its end, the number of all; a table without rows has
-    no part and no checksum.
+    `generation` is one more than that of the sets whose place it took. `rows` has by table the
+    number of rows of each chunk; a table without rows has no part and no checksum.
     """
 
     step: str
     first: int
     end: int
     generation: int
-    starts: Mapping[str, array[int]]
+    rows: Mapping[str, Sequence[int]]
     checksums: Mapping[str, Checksum]
-
-    @classmethod
-    def of(
-        cls,
-        step: str,
-        span: tuple[int, int],
-        generation: int,
-        rows: Mapping[str, Iterable[int]],
-        checksums: Mapping[str, Checksum],
-    ) -> PartSet:
-        """The set with so many rows by table and chunk."""
-        starts = {t: array("q", itertools.accumulate(n, initial=0)) for t, n in rows.items()}
-        return cls(step, *span, generation, starts, checksums)
 
     @property
     def is_of_one_chunk(self) -> bool:
@@ -161,23 +142,17 @@ class PartSet:
         chunks = f"{self.first:06d}"
         if self.generation or not self.is_of_one_chunk:
             chunks += f"-{self.end - 1:06d}.{self.generation}"
-        step = "" if table in SINGLE_STEP_TABLES else f"-{self.step}"
-        return f"{table}/part-{chunks}{step}.parquet"
+        return f"{table}/part-{chunks}-{self.step}.parquet"
 
     def names(self) -> list[str]:
         """The names of its parts."""
         return [self.name(table) for table in self.checksums]
 
-    def rows(self, table: str) -> list[int]:
-        """The rows of a table by chunk."""
-        return [after - before for before, after in itertools.pairwise(self.starts[table])]
-
-    def range(self, table: str, first: int, end: int) -> RowRange | None:
-        """The rows of a table in the chunks `first` to `end`; None where there are none."""
-        if table not in self.checksums:
-            return None
-        start, stop = (self.starts[table][chunk - self.first] for chunk in (first, end))
-        return RowRange(self, table, first, start, stop - start) if stop > start else None
+    def range(self, table: str, first: int, end: int) -> RowRange:
+        """The rows of a table in the chunks `first` to `end`."""
+        counts = self.rows.get(table, ())
+        start, stop = first - self.first, end - self.first
+        return RowRange(self, table, first, sum(counts[:start]), sum(counts[start:stop]))
 
 
 class RowRange(NamedTuple):
@@ -217,7 +192,7 @@ class PartFiles:
     def write(self, parts: PartSet, rows: Mapping[str, pl.DataFrame | pl.LazyFrame]) -> PartSet:
         """Write the parts of a set, by table; the set with their checksums. A table without rows
         has no file. Rows that are not loaded yet are never all in memory."""
-        counts = {table: parts.starts[table][-1] for table in rows}
+        counts = {table: sum(parts.rows[table]) for table in rows}
         sums = {t: self._write(parts.name(t), rows[t], n) for t, n in counts.items() if n}
         return dataclasses.replace(parts, checksums=sums)
 
@@ -228,6 +203,9 @@ class PartFiles:
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(self._folder)
         size = max(_LEAST_ROW_GROUP, -(-n_rows // _ROW_GROUPS))
+        table = TABLES.get(path.parent.name)
+        if table is not None:
+            rows = rows.match_to_schema(table.schema)
         with atomic_path(path) as temporary, polars_errors(path):
             write = rows.write_parquet if isinstance(rows, pl.DataFrame) else rows.sink_parquet
             write(temporary, compression="zstd", row_group_size=size)
@@ -314,34 +292,9 @@ class PartFiles:
         return pl.scan_parquet(paths, glob=False, schema=schema)
 
 
-class ChunkFiles(NamedTuple):
-    """Reads and writes the tables of one chunk of a run. Threads may share it.
-
-    `read` gives the rows of a table that the finished steps of this chunk wrote; empty where none
-    did, `ConfigError` where a part is missing or damaged. `write` takes a step and the tables that
-    it made of the chunk, and makes the step count as finished.
-    """
-
-    chunk: int
-    read: Callable[[str], pl.DataFrame]
-    write: Callable[[str, Mapping[str, pl.DataFrame]], None]
-
-
 def empty(table: str) -> pl.LazyFrame:
     """No row of a table; without columns where these are the user's."""
     return TABLES[table].empty().lazy() if table in TABLES else pl.LazyFrame()
-
-
-def checked(frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """The frames with their columns in the order of the tables; `ValueError` where one has another
-    schema than its table."""
-    in_order = dict(frames)
-    for table in frames.keys() & TABLES.keys():
-        schema = TABLES[table].schema
-        if frames[table].schema != schema:
-            raise ValueError(f"{table}: schema {frames[table].schema}, not {pl.Schema(schema)}")
-        in_order[table] = frames[table].select(schema.keys())
-    return in_order
 
 
 # scores.parquet

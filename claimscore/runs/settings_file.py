@@ -30,9 +30,10 @@ _ABSENT = object()
 
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Replace run.toml; its last line says whether it is whole."""
+    """Replace run.toml by other settings; its last line says whether it is whole."""
     text = (_HEADER + tomli_w.dumps(settings)).encode()
-    write_bytes(folder / RUN_TOML, text + _CHECK + f"{zlib.crc32(text):08x}\n".encode())
+    if settings != read_settings(folder):
+        write_bytes(folder / RUN_TOML, text + _CHECK + f"{zlib.crc32(text):08x}\n".encode())
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
@@ -81,11 +82,7 @@ def as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _without_none(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [_without_none(item) for item in value]
-    if isinstance(value, bool | int | float | str):
-        return value
-    raise TypeError(f"a setting cannot be a {type(value).__name__}: {value!r}")
+    return value
 
 
 def models_asked(settings: Mapping[str, Any]) -> str:

@@ -258,7 +258,7 @@ def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys
     shutil.copytree(out, half)
     with RunDirectory(half) as directory:
         (step,) = (step for step in directory.manifest.steps(0) if step.startswith("decompose"))
-        directory.forget(0, step)
+        directory.invalidate({step: [0]})
     asked = (out / "run.toml").read_text()
     assert "[additive.prompts.decompose]" in asked
     for change in (lambda: file.write_text("broken"), lambda: shutil.rmtree(folder)):

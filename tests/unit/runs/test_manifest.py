@@ -20,7 +20,7 @@ STEPS, TABLES, CHUNKS = ("facts", "decompose-a", "nli"), ("claims", "failures"),
 
 def written(parts: PartSet) -> PartSet:
     """The set once its files are written."""
-    sums = {table: Checksum(10 * starts[-1], 1) for table, starts in parts.starts.items()}
+    sums = {table: Checksum(10 * sum(counts), 1) for table, counts in parts.rows.items()}
     return dataclasses.replace(parts, checksums={t: s for t, s in sums.items() if s.size})
 
 
@@ -86,7 +86,7 @@ class ManifestAgainstRows(RuleBasedStateMachine):
     def _add(self, parts: PartSet) -> None:
         new = written(parts)
         for table in new.checksums:
-            heights = zip(range(new.first, new.end), new.rows(table), strict=True)
+            heights = zip(range(new.first, new.end), new.rows[table], strict=True)
             assert new.name(table) not in self.content
             self.content[new.name(table)] = [chunk for chunk, n in heights for _ in range(n)]
         self._remove(self.manifest.add(new))

@@ -195,7 +195,7 @@ def test_a_forgotten_chunk_is_compacted_again(run: RunDirectory) -> None:
     write(run, *range(16))
     run.compact(*range(16))
     reopen(run)
-    run.forget(5, "decompose-a")
+    run.invalidate({"decompose-a": [5]})
     left = pl.concat([of_side(chunk, "a") for chunk in range(16) if chunk != 5])
     for view in views(run):
         assert not view.manifest.has(5, "decompose-a")
@@ -234,7 +234,7 @@ def test_records_of_many_chunks_in_one_file(run: RunDirectory) -> None:
     frames = [pl.DataFrame({"id": [f"{n}", f"{n}!"], "note": [n, n]}) for n in range(6)]
     run.write_chunks(0, "records", "records", frames[:4])
     run.write_chunks(4, "records", "records", frames[4:])
-    files = ["part-000000-000003.0.parquet", "part-000004-000005.0.parquet"]
+    files = ["part-000000-000003.0-records.parquet", "part-000004-000005.0-records.parquet"]
     assert names(run, "records") == files
     for view in views(run):
         for chunk, frame in enumerate(frames):
@@ -387,7 +387,7 @@ def test_damaged_lines_are_named_and_their_steps_undone(path: Path) -> None:
     with RunDirectory(path) as run:
         assert run.manifest.damaged == [f"{manifest}, line 2: damaged"]
         assert run.manifest.chunks_with("decompose") == [0, 2]
-        run.forget(2, "decompose")
+        run.invalidate({"decompose": [2]})
     assert RunDirectory.reader(path).manifest.chunks_with("decompose") == [0]
 
 
