@@ -25,7 +25,7 @@ from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.encoders import Models, Worker, load_model, load_workers
 from claimscore.pipeline.encoders.devices import device_wait_s
-from claimscore.pipeline.encoders.protocols import OnBatch
+from claimscore.pipeline.encoders.protocols import Model, OnBatch
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.passes import TABLES_READ, PassInput
 from claimscore.pipeline.plan import ChunkTodo, PlannedPass
@@ -225,32 +225,33 @@ class LocalModelWorker:
 class LocalModels:
     """A `ModelPool` in this process: a worker for each device.
 
-    With `later`, which gives the workers, the models are loaded by `finish_loading`.
+    `load` gives the workers: at once, or in `finish_loading` where `is_later`.
     """
 
     def __init__(
         self,
-        workers: Sequence[Worker],
+        load: Callable[[], Sequence[Worker]],
         directory: RunDirectory,
         progress: Progress,
-        later: Callable[[], Sequence[Worker]] | None = None,
+        *,
+        is_later: bool,
     ) -> None:
         self.facts: JSON = {}
         self.workers: list[LocalModelWorker] = []
-        self._directory = directory
-        self._progress = progress
-        self._later = later
-        self._take(workers)
+        self._load, self._is_later = load, is_later
+        self._directory, self._progress = directory, progress
+        if not is_later:
+            self._take(load())
 
     async def finish_loading(self) -> None:
         """Load the models in a thread, and compare them with those that the folder was made with.
 
         A load that is cancelled goes on by itself: nothing waits for it.
         """
-        if self._later is None:
+        if not self._is_later:
             return
         self._progress.is_loading = True
-        self._take(await anyio.to_thread.run_sync(self._later, abandon_on_cancel=True))
+        self._take(await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True))
         add_settings(self._directory, self.facts)
         self._progress.is_loading = False
 
@@ -284,22 +285,16 @@ def local_models(
         reporter.progress.store = store.stats
 
     def load() -> list[Worker]:
-        workers = load_workers(roles, config.encoders, load_model)
-        if store is None:
-            return workers
-        return [
-            worker._replace(
-                models={role: store.around(model) for role, model in worker.models.items()}
-            )
-            for worker in workers
-        ]
+        def one(role: str, encoders: EncoderConfig) -> Model:
+            model = load_model(role, encoders)
+            return model if store is None else store.around(model)
 
-    if roles and all(_is_here(getattr(config.encoders, role)) for role in roles):
-        yield LocalModels([], directory, reporter.progress, later=load)
-        return
-    if roles:
+        return load_workers(roles, config.encoders, one)
+
+    are_here = all(_is_here(getattr(config.encoders, role)) for role in roles)
+    if not are_here:
         reporter.phase("loading models", directory)
-    yield LocalModels(load(), directory, reporter.progress)
+    yield LocalModels(load, directory, reporter.progress, is_later=bool(roles) and are_here)
 
 
 def _is_here(model: str | None) -> bool:
@@ -385,10 +380,10 @@ class ModelStage:
             self._ended.set()
 
     async def _work(self, worker: ModelWorker) -> None:
-        await self._until_ready(worker)
+        await worker.ready(self._is_over)
         while (waiting := await self._next()) is not None:
             await self._take(waiting, worker)
-            await self._until_ready(worker)
+            await worker.ready(self._is_over)
 
     async def _next(self) -> _Waiting | None:
         """The next chunk; None, for each worker, once all are done."""
@@ -401,13 +396,10 @@ class ModelStage:
             self._room.release()
         return waiting
 
-    async def _until_ready(self, worker: ModelWorker) -> None:
-        await worker.ready(self._is_over)
-
     async def _take(self, waiting: _Waiting, worker: ModelWorker) -> None:
         """Do a chunk, or put it back where the worker died over it."""
+        item, deaths = waiting.item, waiting.deaths + 1
         if not self._is_over():
-            item = waiting.item
             try:
                 await worker.do(item, self._is_over)
                 self._progress.add_chunk(item.chunk)
@@ -415,22 +407,18 @@ class ModelStage:
             except ChunkUndoneError:
                 pass
             except WorkerLostError as lost:
-                self._put_back(waiting, lost)
+                if deaths == CHUNK_TRIES:
+                    raise StoppedEarly(
+                        f"{CHUNK_TRIES} workers died over chunk {item.chunk}, the last one: {lost}"
+                    ) from lost
+                self._queue.appendleft(_Waiting(item, deaths))
+                self._ready.release()
                 return
             except BaseException:
                 self._ended.set()
                 raise
         self._n_open -= 1
         self._close_if_done()
-
-    def _put_back(self, waiting: _Waiting, lost: WorkerLostError) -> None:
-        again = waiting._replace(deaths=waiting.deaths + 1)
-        if again.deaths == CHUNK_TRIES:
-            raise StoppedEarly(
-                f"{CHUNK_TRIES} workers died over chunk {waiting.item.chunk}, the last one: {lost}"
-            )
-        self._queue.appendleft(again)
-        self._ready.release()
 
     @property
     def _is_done(self) -> bool:

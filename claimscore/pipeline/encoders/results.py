@@ -42,6 +42,9 @@ ARITHMETIC = "1"
 
 _OURS = 0x636C6D31  # `application_id` of our files; the last byte is their version
 _TABLE = "CREATE TABLE results (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+#: A new file has larger pages, its journal stays and is written over, a call's pages fit (in KiB).
+_SETTINGS = """PRAGMA page_size = 8192; PRAGMA journal_mode = PERSIST; PRAGMA cache_size = -65536;
+PRAGMA synchronous = OFF;"""
 _ADVICE = "make room, let it be read and written, or name another folder with --cache-dir"
 _lock = threading.Lock()
 logger = logging.getLogger("claimscore")
@@ -145,8 +148,7 @@ class ModelStore:
             address = f"{self.path.absolute().as_uri()}?mode=rw"
             opened = sqlite3.connect(address, timeout=20, isolation_level=None, uri=True)
             with contextlib.closing(opened) as file, file:
-                file.execute("PRAGMA synchronous = OFF")
-                file.execute("PRAGMA cache_size = -65536")  # KiB; a call's pages
+                file.executescript(_SETTINGS)
                 file.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
                 (made_by,) = file.execute("PRAGMA application_id").fetchone()
                 if made_by != _OURS:

@@ -225,7 +225,7 @@ def stages(
         plan = plan_of(settings(out), ["id", "summary_a", "summary_b"])
         todo = find_todo(plan, directory, N_CHUNKS, retry_failed=False)
         progress = Progress()
-        pool = change(LocalModels(workers, directory, progress))
+        pool = change(LocalModels(lambda: workers, directory, progress, is_later=False))
         yield Stages(plan, directory, todo, None, pool, progress), directory
 
 

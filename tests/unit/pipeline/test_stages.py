@@ -93,7 +93,8 @@ def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Pat
     async def work() -> None:
         async with make(provider, max_concurrency=4) as engine:
             progress = Progress()
-            pool = LocalModels([Worker({"nli": FakeModel()})], directory, progress)
+            workers = [Worker({"nli": FakeModel()})]
+            pool = LocalModels(lambda: workers, directory, progress, is_later=False)
             await Stages(plan, directory, left, engine, pool, progress).run()
 
     provider, n_chunks, n_rows = FakeProvider(answer), 5, 20
