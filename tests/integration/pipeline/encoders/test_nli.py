@@ -62,40 +62,34 @@ def test_a_modernbert_that_averages_all_tokens(tmp_path: Path) -> None:
     assert np.abs(found - expected).max() <= 2e-5
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        pytest.param(["entailment", "neutral", "contradiction"], (0, 1, 2), id="snli"),
-        pytest.param(["CONTRADICTION", "NEUTRAL", "ENTAILMENT"], (2, 1, 0), id="roberta-mnli"),
-        pytest.param([" Contradict ", "entail", "Neutral"], (1, 2, 0), id="other spellings"),
-    ],
-)
-def test_label_names_are_read_in_any_spelling(
-    labels: list[str], expected: tuple[int, int, int]
-) -> None:
-    assert label_columns("m", dict(enumerate(labels))) == expected
+def test_label_names_are_read_in_any_spelling() -> None:
+    for labels, expected in (
+        (["CONTRADICTION", "NEUTRAL", "ENTAILMENT"], (2, 1, 0)),
+        ([" Contradict ", "entail", "Neutral"], (1, 2, 0)),
+    ):
+        assert label_columns("m", dict(enumerate(labels))) == expected
 
 
 @pytest.mark.parametrize(
     "labels",
     [
-        pytest.param(["LABEL_0", "LABEL_1", "LABEL_2"], id="no names"),
-        pytest.param(["entailment", "not_entailment"], id="two"),
-        pytest.param(["entailment", "neutral", "entail"], id="one twice"),
-        pytest.param(["entailment", "neutral", "contradiction", "other"], id="four"),
+        ["LABEL_0", "LABEL_1", "LABEL_2"],
+        ["entailment", "not_entailment"],
+        ["entailment", "neutral", "entail"],
+        ["entailment", "neutral", "contradiction", "other"],
     ],
+    ids=len,
 )
 def test_a_model_without_the_three_labels_is_refused(labels: list[str]) -> None:
     with pytest.raises(ConfigError, match=f"its labels are {labels[0]}, {labels[1]}"):
         label_columns("m", dict(enumerate(labels)))
 
 
-def test_a_plain_encoder_is_refused(tiny: Folders) -> None:
+def test_a_plain_encoder_and_a_head_without_weights_are_refused(
+    tmp_path: Path, tiny: Folders
+) -> None:
     with pytest.raises(ConfigError, match="not an NLI model"):
         load(config(tiny()))
-
-
-def test_a_head_without_weights_is_refused(tmp_path: Path, tiny: Folders) -> None:
     folder = save_tiny_nli(tmp_path / "model")
     (folder / "model.safetensors").write_bytes((tiny() / "model.safetensors").read_bytes())
     with pytest.raises(ConfigError, match=r"no weights for classifier\.bias"):

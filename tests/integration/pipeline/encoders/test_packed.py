@@ -17,14 +17,6 @@ from claimscore.pipeline.encoders.packed_families import family_of, packed_backb
 from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
 from tests.support.tiny_models import Folders
 
-every_packed_family = pytest.mark.parametrize(
-    "family",
-    [
-        *("bert", "electra", "roberta", "xlm-roberta", "albert"),
-        *("distilbert", "deberta-v2", "modernbert"),
-    ],
-)
-
 
 def model_at(folder: Path) -> Any:
     return AutoModel.from_pretrained(folder).eval()
@@ -38,62 +30,36 @@ def rows(seed: int = 0, n: int = 9, longest: int = 30) -> list[list[int]]:
     return [generator.integers(5, 60, length).tolist() for length in lengths]
 
 
-def batch_of(ids: list[list[int]], *, types: bool = True) -> TokenBatch:
-    kinds = [[int(types and i > len(row) // 2) for i in range(len(row))] for row in ids]
-    return WholeRows(ragged(ids), ragged(kinds)).batch(np.arange(len(ids)))
+def batch_of(ids: list[list[int]]) -> TokenBatch:
+    return WholeRows(ragged(ids)).batch(np.arange(len(ids)))
 
 
 @torch.inference_mode()
-def one_by_one(model: Any, batch: TokenBatch, *, types: bool, layer: int = -1) -> list[Any]:
-    """The stock model's states of each row alone, ``[tokens, hidden]``."""
-    found = []
-    kinds = batch._replace(ids=batch.types).split()
-    for ids, kind in zip(batch.split(), kinds, strict=True):
-        given = {"token_type_ids": torch.from_numpy(kind)[None]} if types else {}
-        out = model(torch.from_numpy(ids)[None], output_hidden_states=True, **given)
-        found.append(out.hidden_states[layer][0])
-    return found
+def one_by_one(model: Any, batch: TokenBatch) -> Tensor:
+    """The stock model's states of each row alone, ``[all tokens, hidden]``."""
+    rows = [model(torch.from_numpy(ids)[None]) for ids in batch.split()]
+    return torch.cat([row.last_hidden_state[0] for row in rows])
 
 
 def assert_near(found: Tensor, expected: Tensor, atol: float = 2e-5) -> None:
     torch.testing.assert_close(found, expected, atol=atol, rtol=0)
 
 
-@every_packed_family
-@torch.inference_mode()
-def test_states_equal_the_stock_model_on_one_row_at_a_time(tiny: Folders, family: str) -> None:
-    """Rows side by side do not see each other; the last layers and first tokens are the same."""
-    batch = batch_of(rows())
-    types = family in ("bert", "electra", "albert")
-    stock, backbone = (
-        model_at(tiny(family)),
-        packed_backbone(model_at(tiny(family)), with_types=types),
-    )
-    states = backbone.states(batch)
-    below, last = backbone.layers(batch, 2)
-    expected = one_by_one(stock, batch, types=types)
-    assert torch.cat(expected).std() > 0.1
-    assert_near(states, torch.cat(expected))
-    assert_near(backbone.first(batch), torch.stack([row[0] for row in expected]))
-    assert_near(below, torch.cat(one_by_one(stock, batch, types=types, layer=-2)))
-    assert torch.equal(last, states)
-
-
 def test_a_padding_token_within_a_text_is_not_counted(tiny: Folders) -> None:
     """RoBERTa gives it no position of its own, wherever it stands."""
-    batch = batch_of([[5, 1, 7, 8], [9, 1, 1], [6, 7]], types=False)
+    batch = batch_of([[5, 1, 7, 8], [9, 1, 1], [6, 7]])
     stock, backbone = model_at(tiny("roberta")), packed_backbone(model_at(tiny("roberta")))
     with torch.inference_mode():
         found = backbone.states(batch)
-    assert_near(found, torch.cat(one_by_one(stock, batch, types=False)))
+    assert_near(found, one_by_one(stock, batch))
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_reduced_precision_keeps_the_residual_stream(tiny: Folders, family: str) -> None:
     """Products alone are rounded: nearer to float32 than a model that is rounded throughout."""
-    batch = batch_of(rows(), types=False)
-    exact = torch.cat(one_by_one(model_at(tiny(family)), batch, types=False))
-    whole = torch.cat(one_by_one(model_at(tiny(family)).bfloat16(), batch, types=False)).float()
+    batch = batch_of(rows())
+    exact = one_by_one(model_at(tiny(family)), batch)
+    whole = one_by_one(model_at(tiny(family)).bfloat16(), batch).float()
     backbone = packed_backbone(model_at(tiny(family)), dtype=torch.bfloat16)
     with torch.inference_mode():
         found = backbone.states(batch)
@@ -130,7 +96,13 @@ def test_without_the_private_operators_torch_computes(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.gpu
-@every_packed_family
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("bert", "electra", "roberta", "xlm-roberta", "albert"),
+        *("distilbert", "deberta-v2", "modernbert"),
+    ],
+)
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 0.1), (torch.float16, 0.02)]
 )

@@ -62,26 +62,24 @@ def test_rows_in_order_each_item_asked_once(embeds: bool) -> None:
                 model.embed(["a", " \n"])
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param({"0": "entailment", "1": "neutral", "2": "contradiction"}, id="other-order"),
-        pytest.param({"0": "Contradictory", "1": "entail", "2": " Neutral"}, id="other-names"),
-    ],
-)
-def test_scores_go_by_the_names_of_labels(server: Tei, names: dict[str, str]) -> None:
-    server.info["model_type"] = {"classifier": {"id2label": names, "label2id": {}}}
-    by_key = dict(zip("120", range(3), strict=True))  # of the double: 1 is entailment
-    columns = {"e": 0, "n": 1, "c": 2}
-    wanted = np.array([probabilities(*pair) for pair in PAIRS], dtype=np.float32)
-    right = np.empty_like(wanted)
-    for key, name in names.items():
-        right[:, columns[name.strip()[0].lower()]] = wanted[:, by_key[key]]
-    np.testing.assert_allclose(classifier(server).classify(PAIRS), right, rtol=1e-6)
-
-
 def labels(*names: str) -> dict[str, Any]:
     return {"classifier": {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {}}}
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        (("entailment", "neutral", "contradiction"), (2, 0, 1)),
+        (("Contradictory", "entail", " Neutral"), (0, 1, 2)),
+    ],
+)
+def test_scores_go_by_the_names_of_labels(
+    server: Tei, names: tuple[str, ...], columns: tuple[int, ...]
+) -> None:
+    """The double gives its numbers for contradiction, entailment and neutral these names."""
+    server.info["model_type"] = labels(*names)
+    expected = np.array([probabilities(*pair) for pair in PAIRS])[:, columns]
+    np.testing.assert_allclose(classifier(server).classify(PAIRS), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +196,7 @@ def test_results_are_stored_under_what_they_depend_on(load: Any) -> None:
 WORDS = st.lists(st.sampled_from(["a", "bb", "Zürich", "価格", "x" * 9]), max_size=22)
 
 
-def test_every_pair_that_is_cut_is_told(server: Tei) -> None:
+def test_what_is_cut_is_told(server: Tei, embedding: Tei) -> None:
     """As many words as fit, with three special tokens, and not one more: such a pair is asked about
     once more, by itself. What was not asked about is."""
     model = classifier(server)
@@ -214,9 +212,6 @@ def test_every_pair_that_is_cut_is_told(server: Tei) -> None:
         assert len(server.asked) == n_asked
 
     check()
-
-
-def test_a_text_that_is_cut_is_told(embedding: Tei) -> None:
     embedding.prompt = "query: of a user"
     texts = [" ".join("a" * n_words) for n_words in (18, 19)]
     assert embedder(embedding).truncates(texts).tolist() == [False, True]

@@ -49,6 +49,13 @@ WRONG = {
     ),
     "an-object": lambda answer: {"error": "no"},
 }
+WRONG_VECTORS = [
+    lambda answer: answer[:-1],
+    lambda answer: [row[:-1] for row in answer],
+    lambda answer: [[*row[:-1], float("inf")] for row in answer],
+    lambda answer: [answer[0], answer[1][:2], *answer[2:]],
+    lambda answer: [["x", *row[1:]] for row in answer],
+]
 
 
 @pytest.mark.parametrize(
@@ -65,16 +72,21 @@ def test_what_passes_leaves_no_trace(server: Tei, faults: list[Any]) -> None:
     assert not server.faults
 
 
-@pytest.mark.parametrize("wrong", list(WRONG.values()), ids=list(WRONG))
-def test_a_wrong_answer_is_asked_again_and_then_refused(server: Tei, wrong: Any) -> None:
-    model = classifier(server)
-    server.faults.append(wrong)
-    assert_right(model.classify(PAIRS), PAIRS)
-    assert not server.faults
-    server.faults.extend([wrong] * 100)
-    with pytest.raises(RejectedItemsError, match=f"tried {client.MAX_FAULTS} times") as refusal:
-        model.classify([("a new", "pair")])
-    assert (refusal.value.kind, refusal.value.indices) == ("server_error", (0,))
+@pytest.mark.parametrize("wrong", [*WRONG.values(), *WRONG_VECTORS])
+def test_a_wrong_answer_is_asked_again_and_then_refused(wrong: Any) -> None:
+    embeds = wrong in WRONG_VECTORS
+    items: list[Any] = ["one text", "another text"] if embeds else PAIRS
+    with serving(Tei(embeds=embeds)) as server:
+        model = embedder(server) if embeds else classifier(server)
+        ask = model.embed if embeds else model.classify
+        server.faults.append(wrong)
+        assert_right(ask(items), items)
+        assert not server.faults
+        server.faults.extend([wrong] * 100)
+        with pytest.raises(RejectedItemsError, match=f"tried {client.MAX_FAULTS} times") as refusal:
+            ask(["a text", "a new one"] if embeds else [("a new", "pair")])
+    assert refusal.value.kind == "server_error"
+    assert refusal.value.indices[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -173,27 +185,3 @@ def test_a_stop_while_nothing_is_answered() -> None:
     with pytest.raises(StoppedEarly):
         model.classify(PAIRS, on_batch=stop)
     assert looks == [0] * 6
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        pytest.param(lambda answer: answer[:-1], id="a-row-less"),
-        pytest.param(lambda answer: [row[:-1] for row in answer], id="other-dimensions"),
-        pytest.param(lambda answer: [[*row[:-1], float("inf")] for row in answer], id="infinite"),
-        pytest.param(lambda answer: [answer[0], answer[1][:2], *answer[2:]], id="ragged"),
-        pytest.param(lambda answer: [["x", *row[1:]] for row in answer], id="words"),
-    ],
-)
-def test_wrong_embeddings_are_asked_again_and_then_refused(wrong: Any) -> None:
-    texts = ["one text", "another text"]
-    with serving(Tei(embeds=True)) as server:
-        model = embedder(server)
-        server.faults.append(wrong)
-        assert_right(model.embed(texts), texts)
-        assert not server.faults
-        server.faults.extend([lambda answer: [[None]]] * 100)
-        with pytest.raises(RejectedItemsError) as refusal:
-            model.embed(["third text", "fourth text"])
-        assert refusal.value.kind == "server_error"
-        assert refusal.value.indices

@@ -18,7 +18,7 @@ from claimscore.pipeline.encoders.token_encoder import (
     published_baseline,
     published_name,
 )
-from tests.support.tiny_models import LONG, TEXTS, Folders, stock_states
+from tests.support.tiny_models import FAMILIES, LONG, TEXTS, Folders, stock_states
 
 CANDIDATES = [*TEXTS, TEXTS[0], "a", TEXTS[3], LONG]
 REFERENCES = [*TEXTS[1:], TEXTS[0], TEXTS[0], TEXTS[4], "quiet rooms", TEXTS[0]]
@@ -46,10 +46,11 @@ def one_by_one(folder: Path, layer: int) -> NDArray[np.float64]:
     return np.array(rows)
 
 
-@pytest.mark.parametrize("layer", [1, 2])
-@pytest.mark.parametrize(
-    "family", ["bert", "distilbert", "electra", "roberta", "deberta", "xlm-roberta", "albert"]
-)
+#: A ModernBERT has a norm after its last layer.
+LAYERS = {family: 1 for family in FAMILIES if family != "bart"} | {"bert": 2, "modernbert": 2}
+
+
+@pytest.mark.parametrize(("family", "layer"), LAYERS.items())
 def test_batches_equal_one_pair_at_a_time(
     tiny: Folders, monkeypatch: pytest.MonkeyPatch, family: str, layer: int
 ) -> None:

@@ -24,7 +24,7 @@ from claimscore.pipeline.encoders.tokenizing import (
     text_ids,
     tokenize_pair,
 )
-from tests.support.tiny_models import FAMILIES, LONG, TEXTS, Folders
+from tests.support.tiny_models import LONG, TEXTS, Folders
 
 PAIRS = [*itertools.product(TEXTS[:4], TEXTS[2:]), ("a", "a very " * 6), ("", "a"), ("a", "")]
 CUT = [(LONG, "a"), ("a", LONG), (LONG, LONG), (LONG, LONG + "a"), (LONG[9:], LONG[:200])]
@@ -60,16 +60,6 @@ def test_rows_put_together_many_at_a_time_are_the_same(
     assert batch.types.tolist() == [kind for i in places for kind in types[i]]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_texts_are_tokenised_once_where_that_is_equal(tiny: Folders, family: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(tiny(family))
-    tokens = PairTokenizer(tokenizer, 64)
-    assert tokens.template is not None
-    encoded = tokens.encode(distinct_pairs([*PAIRS, *CUT]))
-    assert ids_and_types(encoded) == stock_rows(tokenizer, [*PAIRS, *CUT])
-    assert encoded.truncated.tolist() == [False] * len(PAIRS) + [True] * len(CUT)
-
-
 class Contextual:
     """A tokenizer whose second text depends on the first: texts cannot be tokenised alone."""
 
@@ -103,22 +93,6 @@ def test_another_way_of_cutting_is_the_tokenizers_own(tokenizer: Any) -> None:
     tokens, pairs = PairTokenizer(tokenizer, 64), [(LONG, "a very expensive"), ("a", "b")]
     assert tokens.template is not None
     assert ids_and_types(tokens.encode(distinct_pairs(pairs))) == stock_rows(tokenizer, pairs)
-
-
-def test_single_texts_are_the_tokenizers_own(tokenizer: Any) -> None:
-    texts = [*TEXTS, LONG, "\u200b"]
-    encoded = TextTokenizer(tokenizer, 64).encode(texts)
-    for i, (text, ids) in enumerate(
-        zip(texts, encoded.rows.batch(np.arange(len(texts))).split(), strict=True)
-    ):
-        own = tokenizer(text, truncation=True, max_length=64, return_special_tokens_mask=True)
-        assert ids.tolist() == own["input_ids"]
-        assert encoded.own(i).tolist() == [1 - mark for mark in own["special_tokens_mask"]]
-    assert encoded.truncated.tolist() == [False] * len(TEXTS) + [True, False]
-    assert not encoded.own(len(texts) - 1).any()
-
-
-# Texts are tokenised once, and one thread at a time is in a tokenizer
 
 
 def test_threads_share_a_tokenizer(tokenizer: Any) -> None:
