@@ -26,7 +26,6 @@ PATTERNS = [
 
 @pytest.fixture(scope="module")
 def ruler(tmp_path_factory):
-    """The folder of a pipeline that finds a few entities by rule."""
     spacy = pytest.importorskip("spacy", reason="spaCy is not installed (extra: ner)")
     nlp = spacy.blank("en")
     nlp.add_pipe("entity_ruler").add_patterns(PATTERNS)

@@ -46,7 +46,6 @@ def test_the_papers_pairs():
 
 
 def cells(out: Path, row: str) -> list[str]:
-    """A row of the table that was written."""
     lines = (out / "caspr.md").read_text(encoding="utf-8").splitlines()
     (line,) = [line for line in lines if line.startswith(f"| {row} ")]
     return [cell.strip() for cell in line.split("|")[2:-1]]

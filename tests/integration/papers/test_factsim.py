@@ -32,7 +32,6 @@ EXAMPLES: dict[str, Any] = {
 
 
 def rows(out: Path, name: str) -> list[list[str]]:
-    """The cells of a table that was written."""
     lines = (out / f"{name}.md").read_text(encoding="utf-8").splitlines()
     table = [line for line in lines if line.startswith("|")]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[2:]]

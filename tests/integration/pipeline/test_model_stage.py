@@ -216,7 +216,6 @@ def test_requests_and_models_do_not_wait(tmp_path: Path, monkeypatch: pytest.Mon
 def stages(
     out: Path, workers: Sequence[Worker], change: Callable[[LocalModels], Any] = lambda pool: pool
 ) -> Iterator[tuple[Stages, RunDirectory]]:
-    """Stages over chunks of one record each."""
     with RunDirectory(out) as directory:
         for chunk in range(N_CHUNKS):
             texts = {"summary_a": ["It is warm. It is big."], "summary_b": ["It is old."]}

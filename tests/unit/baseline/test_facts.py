@@ -59,7 +59,6 @@ def test_the_papers_examples_come_out_exactly(text: str, tuples: list[tuple[str,
     ],
 )
 def test_subjects_and_descriptions_of_one_word(text: str, tuples: list[tuple[str, str]]) -> None:
-    """The head of the subject with each description, negations put in."""
     assert facts([text]) == [tuples]
 
 

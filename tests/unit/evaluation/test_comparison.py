@@ -19,7 +19,6 @@ IDS = [f"r{number:03d}" for number in range(80)]
 
 
 def values(seed: int, shift: float = 0.0) -> list[float | None]:
-    """The same records' scores with a noise of their own."""
     base = np.random.default_rng(0).normal(60, 10, len(IDS))
     return (base + shift + np.random.default_rng(seed).normal(0, 2, len(IDS))).tolist()
 
@@ -52,7 +51,6 @@ def test_a_planted_difference_is_found_in_runs_and_in_files_of_scores(pair: tupl
 
 
 def test_by_group(pair: tuple[Path, Path]):
-    """A row a metric and group, over the group's records alone, corrected together."""
     found = compared(*pair, by="system")
     (run,) = found.runs
     assert [(row.metric, row.group, row.difference.n, row.verdict) for row in run.groups] == [
@@ -193,7 +191,6 @@ def test_claims_of_records_that_moved_and_of_all(tmp_path: Path):
 
 
 def test_unfinished_runs_are_compared_and_said_to_be(tmp_path: Path):
-    """Without scores, with scores of some records, at work."""
     whole = write_run(tmp_path / "a", IDS[:6], {"ds": [1.0] * 6}, claims={(IDS[0], "a"): ["x"]})
     begun = write_run(tmp_path / "b", IDS[:6], claims={(IDS[0], "a"): ["y"]})
     (run,) = compared(whole, begun).runs

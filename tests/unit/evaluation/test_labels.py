@@ -35,7 +35,6 @@ def truth(row: dict[str, str]) -> str:
 
 
 def fill_in(path: Path, label: Callable[[dict[str, str]], str], target: Path | None = None) -> Path:
-    """The sheet with a label in each row, as a spreadsheet saves it."""
     rows = read_sheet(path)
     target = target or path
     with target.open("w", encoding="utf-8", newline="") as file:

@@ -24,7 +24,6 @@ def settings(namespace: str = "n", provider: str = "openai", **other: Any) -> di
 
 @pytest.fixture
 def runs(tmp_path: Path) -> tuple[Path, Path]:
-    """The baseline, and a run with another prompt."""
     prompts = {"prompts": {"decompose": {"version": "v2"}}}
     return (
         write_run(tmp_path / "a", IDS, {"ds": BASELINE}, settings=settings()),

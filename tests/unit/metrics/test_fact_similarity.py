@@ -71,13 +71,10 @@ def test_ranges_and_exchange_of_the_sides(source, summary):
 # The metric over tables
 
 
-def hand_record(record: str = "r") -> dict[str, list[dict[str, object]]]:
-    return {"facts": fact_rows(record, 3, 2), "similarities": fact_cells(record, HAND)}
-
-
 def test_components_name_what_is_missing_and_what_is_unsupported():
     """Each fact with its best match; below the stated similarity it is missing or unsupported."""
-    (score,) = FACTSIM.metric().score(tables([{"id": "r"}], **hand_record()))
+    rows = {"facts": fact_rows("r", 3, 2), "similarities": fact_cells("r", HAND)}
+    (score,) = FACTSIM.metric().score(tables([{"id": "r"}], **rows))
     assert score.value == pytest.approx(0.91229091, abs=1e-6)
     assert score.components["coverage"] == pytest.approx(0.85333333, abs=1e-6)
     assert score.components["consistency"] == pytest.approx(0.98, abs=1e-6)

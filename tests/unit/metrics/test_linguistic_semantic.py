@@ -14,17 +14,12 @@ from tests.support.shared_data import shared
 LOG_PROBS = st.floats(-50, 0)
 
 
-def golden_cases() -> list[dict]:
-    return json.loads(shared("data/ls_score/golden.json").read_text())["cases"]
-
-
 def vectors(cosine: float) -> tuple[list[float], list[float]]:
-    """Two vectors with that cosine."""
     return [2.0, 0.0], [3 * cosine, 3 * math.sqrt(1 - cosine**2)]
 
 
 def test_golden_scores():
-    for case in golden_cases():
+    for case in json.loads(shared("data/ls_score/golden.json").read_text())["cases"]:
         paper = ls_score(case["token_log_probs"], *vectors(case["S_score"]))
         assert paper.linguistic == pytest.approx(
             case["L_score_paper_mean_over_cls_tokens_sep"], abs=2e-5

@@ -8,25 +8,13 @@ from hypothesis import strategies as st
 
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
-from claimscore.metrics import load_metric
 from claimscore.metrics import meteor as module
 from claimscore.metrics.meteor import check_wordnet, meteor
 from claimscore.pipeline.run import run
-from tests.support.frames import tables
 
 steady = settings(deadline=None, max_examples=60)
 WORDS = ("the", "hotel", "was", "clean", "cleaned", "not", "rooms", "room", ".")
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join)
-
-
-@pytest.fixture
-def without_wordnet(monkeypatch):
-    monkeypatch.setattr("nltk.data.path", [])
-
-
-def score(spec="meteor:synonyms=none", **record):
-    (found,) = load_metric(spec).score(tables([{"id": "x", **record}]))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -53,7 +41,8 @@ def test_range_and_equal_texts(candidate, reference):
     assert meteor(candidate, candidate, synonyms=False) == pytest.approx(1 - 0.5 / n**3)
 
 
-def test_without_wordnet_it_says_what_to_install(without_wordnet, tmp_path):
+def test_without_wordnet_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr("nltk.data.path", [])
     with pytest.raises(ConfigError, match=r"nltk\.downloader wordnet.*synonyms=none"):
         check_wordnet()
     source = tmp_path / "records.jsonl"

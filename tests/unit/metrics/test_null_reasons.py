@@ -55,7 +55,6 @@ QA = [
 
 
 def changed(rows: list[Row], **changes: object) -> list[Row]:
-    """The rows, of which the first has other values."""
     return [rows[0] | changes, *rows[1:]]
 
 

@@ -28,10 +28,6 @@ images = st.tuples(st.integers(1, 5), st.integers(1, 4)).flatmap(
 steady = settings(max_examples=30)
 
 
-def random_image(*shape: int) -> np.ndarray:
-    return np.random.default_rng(sum(shape)).random((*shape, 3))
-
-
 def test_goldens_with_every_operator_and_variant() -> None:
     data = golden()
     for case in data["cases"]:
@@ -112,11 +108,10 @@ def test_even_bins_are_the_codes() -> None:
 
 
 def test_only_the_first_ten_sentences_count_in_the_code() -> None:
-    image, weights = random_image(5, 11), state(23)
+    image, weights = np.random.default_rng(16).random((5, 11, 3)), state(23)
     first_ten = summac_conv(image[:, :10], weights)
     assert summac_conv(image, weights, variant="code") == first_ten
     assert summac_conv(image, weights) != first_ten
-    assert summac_conv(image[:, :10], weights, variant="code") == first_ten
 
 
 @pytest.mark.parametrize(

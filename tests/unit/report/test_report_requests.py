@@ -27,7 +27,6 @@ SUMMARIES = [
 
 
 def made_run(folder: Path, **changes: Any) -> Path:
-    """A small run with the built-in parser; no other model is needed."""
     source = folder / "in.jsonl"
     write_jsonl(source, SUMMARIES)
     given: dict[str, Any] = {

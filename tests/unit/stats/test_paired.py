@@ -130,7 +130,6 @@ def test_exchanging_the_runs_turns_every_sign(values: list[float], seed: int):
 
 
 def test_noise_of_machines_is_no_evidence():
-    """499 of 500 records moved by 1e-6 and one by .5: one record moved, and nothing is shown."""
     a = np.full(500, 0.5)
     b = a + np.array([1e-6] * 499 + [0.5])
     found = paired_difference(a, b, samples=2000, seed=0)

@@ -30,7 +30,6 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def folder(tiny: Folders, tmp_path: Path) -> Path:
-    """A model of the test's own."""
     return Path(shutil.copytree(tiny(), tmp_path / "model"))
 
 
@@ -105,7 +104,6 @@ def test_a_missing_folder_is_no_hub_model(spec: str) -> None:
 
 
 def test_pickled_weights_are_refused(folder: Path) -> None:
-    """A pickle can run code: it is not read, and the message says what to do."""
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ConfigError, match=r"only pickled weights.*save_pretrained"):
         found(folder)

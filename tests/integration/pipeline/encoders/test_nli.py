@@ -26,7 +26,6 @@ def config(folder: Path, **options: Any) -> EncoderConfig:
 
 
 def one_by_one(folder: Path, pairs: list[tuple[str, str]]) -> NDArray[np.float32]:
-    """The stock model on one pair at a time, columns in our order."""
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     places = {name.lower(): i for i, name in model.config.id2label.items()}
@@ -42,6 +41,7 @@ def one_by_one(folder: Path, pairs: list[tuple[str, str]]) -> NDArray[np.float32
 def test_batches_equal_the_stock_model_on_one_pair_at_a_time(tiny: Folders, family: str) -> None:
     folder = tiny(family, "nli")
     pairs = [*PAIRS, (LONG, TEXTS[0]), (TEXTS[0], LONG), (LONG, LONG), ("", TEXTS[0])]
+    pairs += [(LONG[9:], LONG[:200]), (LONG, f"{LONG}a"), ("a", "")]
     expected = one_by_one(folder, pairs)
     assert expected.std(axis=0).min() > 1e-3, "the tiny model must tell pairs apart"
     for budget in (1, 200, 4096):

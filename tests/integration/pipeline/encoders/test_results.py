@@ -41,7 +41,6 @@ class Model:
 
 
 def pairs(call: int) -> list[tuple[str, str]]:
-    """Those of a call, of which the next has half."""
     return [(f"text {n}", "claim") for n in range(100 * call, 100 * call + 200)]
 
 

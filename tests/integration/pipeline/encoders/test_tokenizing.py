@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,10 +23,8 @@ from claimscore.pipeline.encoders.tokenizing import (
     text_ids,
     tokenize_pair,
 )
-from tests.support.tiny_models import LONG, TEXTS, Folders
+from tests.support.tiny_models import LONG, Folders
 
-PAIRS = [*itertools.product(TEXTS[:4], TEXTS[2:]), ("a", "a very " * 6), ("", "a"), ("a", "")]
-CUT = [(LONG, "a"), ("a", LONG), (LONG, LONG), (LONG, LONG + "a"), (LONG[9:], LONG[:200])]
 ROWS = st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=8)
 
 

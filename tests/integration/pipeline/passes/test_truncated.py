@@ -16,7 +16,6 @@ RECORDS = pl.DataFrame({"id": ["r1", "r2"], "summary_a": ["clean", LONG], "summa
 
 @pytest.fixture(scope="module")
 def config(tiny: Folders) -> EncoderConfig:
-    """Models that read 16 tokens."""
     encoder = str(tiny(max_tokens=16))
     return EncoderConfig(
         nli=str(tiny("bert", "nli", max_tokens=16)),

@@ -59,7 +59,6 @@ class Encoder(Model):
 
 
 def opened(folder: Path, model: Any, notices: list[str] | None = None) -> Any:
-    """The model with the store of a folder; every notice is heard."""
     return open_store(folder, on_notice=([] if notices is None else notices).append).around(model)
 
 
