@@ -17,6 +17,12 @@ from claimscore.pipeline.encoders.packed_families import family_of, packed_backb
 from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
 from tests.support.tiny_models import Folders
 
+#: Tests of each role compare their numbers with the stock model's.
+PACKED = (
+    *("bert", "electra", "roberta", "xlm-roberta", "albert"),
+    *("distilbert", "deberta-v2", "modernbert"),
+)
+
 
 def model_at(folder: Path) -> Any:
     return AutoModel.from_pretrained(folder).eval()
@@ -41,17 +47,13 @@ def one_by_one(model: Any, batch: TokenBatch) -> Tensor:
     return torch.cat([row.last_hidden_state[0] for row in rows])
 
 
-def assert_near(found: Tensor, expected: Tensor, atol: float = 2e-5) -> None:
-    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
-
-
 def test_a_padding_token_within_a_text_is_not_counted(tiny: Folders) -> None:
     """RoBERTa gives it no position of its own, wherever it stands."""
     batch = batch_of([[5, 1, 7, 8], [9, 1, 1], [6, 7]])
     stock, backbone = model_at(tiny("roberta")), packed_backbone(model_at(tiny("roberta")))
     with torch.inference_mode():
         found = backbone.states(batch)
-    assert_near(found, one_by_one(stock, batch))
+    torch.testing.assert_close(found, one_by_one(stock, batch), atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
@@ -68,8 +70,9 @@ def test_reduced_precision_keeps_the_residual_stream(tiny: Folders, family: str)
     assert 0 < error < worst
 
 
-def test_a_decoder_or_unknown_positions_run_padded() -> None:
-    assert family_of(AutoConfig.for_model("bert")) is not None
+def test_a_decoder_or_unknown_positions_run_padded(tiny: Folders) -> None:
+    for family in PACKED:
+        assert family_of(AutoConfig.from_pretrained(tiny(family))) is not None
     assert family_of(AutoConfig.for_model("bert", is_decoder=True)) is None
     for unlike in (
         AutoConfig.for_model("bert", position_embedding_type="relative_key"),
@@ -96,13 +99,7 @@ def test_without_the_private_operators_torch_computes(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "family",
-    [
-        *("bert", "electra", "roberta", "xlm-roberta", "albert"),
-        *("distilbert", "deberta-v2", "modernbert"),
-    ],
-)
+@pytest.mark.parametrize("family", PACKED)
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 0.1), (torch.float16, 0.02)]
 )
