@@ -135,11 +135,10 @@ def _cost_line(total: Mapping[str, Any], models: Sequence[Mapping[str, Any]]) ->
     prices = {model["llm"]: model["price"] for model in models if model["price"] is not None}
     if not total["usd_at_most"]:
         return f"cost: nothing ({', '.join({price['source']: 0 for price in prices.values()})})"
-    low, high = (dollars(usd) for usd in total["usd_range"])
     named = [
         f"{llm}: " * several
         + f"${price['input_per_mtok']:g} and ${price['output_per_mtok']:g} a million tokens, "
         + price["source"]
         for llm, price in prices.items()
     ]
-    return f"cost: about {dollars(total['usd'])}, between {low} and {high} ({'; '.join(named)})"
+    return f"cost: about {dollars(total['usd'])} ({'; '.join(named)})"

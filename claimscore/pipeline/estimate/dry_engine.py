@@ -13,7 +13,7 @@ import numpy as np
 from claimscore.cache.key import request_keys
 from claimscore.cache.store import Cache, DiskCache, MemoryCache
 from claimscore.config import user_cache_dir
-from claimscore.pipeline.estimate.figures import Spread, TaskEstimate
+from claimscore.pipeline.estimate.figures import TaskEstimate
 from claimscore.pipeline.llm.budget.pricing import Price, asked_tier
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.question import Answer, Parse, Question
@@ -33,12 +33,6 @@ _JSON_BYTES = 15
 
 #: Else, without stored answers: this share of the tokens that an answer may have.
 _UNKNOWN_SHARE = 0.25
-
-#: How far off a figure may be that rests on stored answers, on guesses.
-_KNOWN, _PROMPT, _ANSWER = (0.93, 1.07), (0.75, 1.35), (0.6, 1.7)
-
-#: How many more or fewer the questions may be where they themselves are guessed.
-_QUESTIONS = (0.7, 1.5)
 
 
 @contextlib.contextmanager
@@ -168,39 +162,21 @@ class DryEngine:
             basis = "4 bytes a token, a quarter of max_tokens an answer: nothing is known of them"
         return f"{basis}, {tries:.2f} tries a question as so far" if tries > 1 else basis
 
-    def estimate(
-        self,
-        price: Price | None,
-        *,
-        share: float = 1.0,
-        guessed: bool = False,
-    ) -> TaskEstimate:
-        """The figures of the task, where the requests so far are a `share` of all.
-
-        `guessed`: the requests themselves are not certain.
-        """
+    def estimate(self, price: Price | None, *, share: float = 1.0) -> TaskEstimate:
+        """The figures of the task, where the requests so far are a `share` of all."""
         missing = np.frombuffer(self._missing, dtype=np.uint64).reshape(-1, 4)
         _, first = np.unique(missing[:, 0], return_index=True)
         scale = self._tries_a_question() / share
         n = len(first) * scale
         sums: list[float] = (missing[first, 1:].sum(axis=0) * scale).tolist()
         n_bytes, guessed_tokens, most = sums
-        spread = _KNOWN if self.means.n_seen else _PROMPT
-        prompt = Spread.around(n_bytes / self.means.bytes_per_token, spread)
+        prompt = n_bytes / self.means.bytes_per_token
         completion = self._answers(n, guessed_tokens, most)
-        if guessed:
-            prompt, completion = (
-                Spread(span.low * _QUESTIONS[0], span.expected, span.high * _QUESTIONS[1])
-                for span in (prompt, completion)
-            )
-            most *= _QUESTIONS[1]
         usd = most_usd = None
         if price is not None:
-            sizes = zip(prompt, completion, strict=True)
-            dollars = [price.of_many(n, *size, self._tier) for size in sizes]
-            known = [amount for amount in dollars if amount is not None]
-            usd = Spread(*known) if len(known) == len(dollars) else None
-            most_usd = price.of_many(n, prompt.high, most)
+            usd, most_usd = (
+                price.of_many(n, prompt, size, self._tier) for size in (completion, most)
+            )
         return TaskEstimate(
             self.task,
             round(self._n_questions / share),
@@ -213,7 +189,7 @@ class DryEngine:
             most_usd,
         )
 
-    def _answers(self, n: float, guessed_tokens: float, most: float) -> Spread:
+    def _answers(self, n: float, guessed_tokens: float, most: float) -> float:
         """Tokens of `n` answers, which together may have at most `most`.
 
         As long as guessed by their texts, times how much longer stored answers are than guessed;
@@ -226,9 +202,8 @@ class DryEngine:
         elif known:
             expected = n * mean
         else:
-            return Spread(n, max(n, most * _UNKNOWN_SHARE), most)
-        spread = Spread.around(expected, _KNOWN if known >= KNOWN_FROM else _ANSWER)
-        return Spread(*(min(figure, most) for figure in spread))
+            expected = max(n, most * _UNKNOWN_SHARE)
+        return min(expected, most)
 
     def _tries_a_question(self) -> float:
         """How many answers a question took so far, useless ones included; 1 where few ended."""

@@ -7,31 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from claimscore.config import LLMConfig
 from claimscore.pipeline.llm.budget.pricing import Price
 from claimscore.pipeline.llm.providers.base import Provider, is_local, servers_of
 from claimscore.types import JSON
-
-
-class Spread(NamedTuple):
-    """A figure with the range that it is likely to lie in."""
-
-    low: float
-    expected: float
-    high: float
-
-    @classmethod
-    def around(cls, expected: float, spread: tuple[float, float]) -> Spread:
-        """A figure whose range is `spread` times it."""
-        return cls(expected * spread[0], expected, expected * spread[1])
-
-    @classmethod
-    def total(cls, spans: Iterable[Spread]) -> Spread:
-        """The sum; errors are taken not to cancel out."""
-        return cls(*(float(sum(column)) for column in zip((0, 0, 0), *spans, strict=True)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,25 +29,21 @@ class TaskEstimate:
     answered: int
     given_up: int
     requests: int
-    prompt_tokens: Spread
-    completion_tokens: Spread
-    usd: Spread | None
+    prompt_tokens: float
+    completion_tokens: float
+    usd: float | None
     most_usd: float | None
 
     def amounts(self) -> JSON:
         """Plain values, tokens as whole numbers, null for what is unknown."""
-        prompt, completion, usd = self.prompt_tokens, self.completion_tokens, self.usd
         return {
             "questions": self.questions,
             "answered": self.answered,
             "given_up": self.given_up,
             "requests": self.requests,
-            "prompt_tokens": round(prompt.expected),
-            "prompt_tokens_range": [round(prompt.low), round(prompt.high)],
-            "completion_tokens": round(completion.expected),
-            "completion_tokens_range": [round(completion.low), round(completion.high)],
-            "usd": None if usd is None else usd.expected,
-            "usd_range": None if usd is None else [usd.low, usd.high],
+            "prompt_tokens": round(self.prompt_tokens),
+            "completion_tokens": round(self.completion_tokens),
+            "usd": self.usd,
             "usd_at_most": self.most_usd,
         }
 
@@ -168,7 +145,7 @@ def total_of(tasks: Sequence[TaskEstimate]) -> TaskEstimate:
     usd = most_usd = None
     priced = [task.usd for task in tasks if task.usd is not None]
     if len(priced) == len(tasks):
-        usd = Spread.total(priced)
+        usd = sum(priced)
         most_usd = sum(task.most_usd or 0.0 for task in tasks)
     return TaskEstimate(
         "total",
@@ -176,8 +153,8 @@ def total_of(tasks: Sequence[TaskEstimate]) -> TaskEstimate:
         sum(task.answered for task in tasks),
         sum(task.given_up for task in tasks),
         sum(task.requests for task in tasks),
-        Spread.total(task.prompt_tokens for task in tasks),
-        Spread.total(task.completion_tokens for task in tasks),
+        sum(task.prompt_tokens for task in tasks),
+        sum(task.completion_tokens for task in tasks),
         usd,
         most_usd,
     )
@@ -199,7 +176,7 @@ def hours_of_limits(
     if llm.rpm is not None:
         bounds.append((llm.rpm, f"{llm.rpm:,.0f} requests a minute"))
     if llm.tpm is not None:
-        used = total.prompt_tokens.expected + total.completion_tokens.expected
+        used = total.prompt_tokens + total.completion_tokens
         bounds.append((llm.tpm * total.requests / used, f"{llm.tpm:,.0f} tokens a minute"))
     if not bounds:
         return None, "no limit of the server is known: --rpm or --tpm would tell the hours"

@@ -12,7 +12,7 @@ import itertools
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
@@ -304,7 +304,6 @@ class _DryStage:
             list(self._engines.values()),
             self._n_total,
             shares={name: n / self._n_total for name, n in counted.items()},
-            guessed={name for name in self._engines if self._guessed_for(TASKS[name].after)},
             notes=list(self._notes(counted)),
         )
         return dataclasses.replace(estimate, passes=tuple(map(self._pass_estimate, self._passes)))
@@ -365,19 +364,14 @@ def _put_together(
     n_records: int,
     *,
     shares: Mapping[str, float] = MappingProxyType({}),
-    guessed: Container[str] = (),
     notes: Sequence[str] = (),
 ) -> Estimate:
-    """The estimate of `n_records`, of which the engine of each task has seen a share.
-
-    Tasks in `guessed` ask about guesses; `notes` are what was assumed so far.
-    """
+    """The estimate of `n_records`, of which the engine of each task has seen a share; `notes` are
+    what was assumed so far."""
     prices = Prices(*((llm.of(engine.task), engine.provider) for engine in engines))
     figures = {
         engine.task: engine.estimate(
-            prices.of(engine.provider, engine.model),
-            share=shares.get(engine.task, 1.0),
-            guessed=engine.task in guessed,
+            prices.of(engine.provider, engine.model), share=shares.get(engine.task, 1.0)
         )
         for engine in engines
     }
