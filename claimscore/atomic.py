@@ -25,6 +25,7 @@ from claimscore.errors import ConfigError, StoppedEarly
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space",
     errno.EDQUOT: "the disk quota is used up; free some space",
+    errno.EFBIG: "files may not become so large here; raise the limit (ulimit -f)",
     errno.EROFS: "the file system is read-only; choose another folder",
     errno.EACCES: "permission denied; choose a folder that you may write to",
     errno.EPERM: "permission denied; choose a folder that you may write to",
@@ -50,7 +51,7 @@ def os_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise (StoppedEarly if full else ConfigError)(f"{path}: {reason(exc)}") from exc
 
 

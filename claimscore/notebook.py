@@ -71,9 +71,11 @@ class Evaluation:
 
     def table(self, name: str) -> pl.DataFrame:
         """A table of the run directory: `nli`, `facts`, `failures` and others."""
-        if name == SCORES.name:
-            return pl.read_parquet(f"{self.out}/scores.parquet", glob=False)
-        return RunDirectory.reader(self.out).scan(name).collect()
+        directory = RunDirectory.reader(self.out)
+        rows = directory.scores() if name == SCORES.name else directory.scan(name)
+        if rows is None:
+            raise ConfigError(f"{self.out}: the run has no scores yet; run it to the end first")
+        return rows.collect()
 
     def report(self) -> Path | str:
         """Write report.html into the run directory; return its path."""

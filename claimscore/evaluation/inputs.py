@@ -123,9 +123,8 @@ def _read_run(label: str, path: Path | str) -> ComparedRun:
         settings = directory.settings
         ids = _record_ids(directory)
         scores = None
-        if (file := directory.path / "scores.parquet").exists():
-            directory.check_scores()
-            scores = _scan_scores(file)
+        if directory.scores() is not None:
+            scores = _scan_scores(directory.path / "scores.parquet")
         metrics = _metrics(scores) if scores is not None else {}
         notices = tuple(_notices(directory, settings, scores, ids.len()))
     return ComparedRun(label, path, scores, directory, settings, metrics, ids, notices)

@@ -95,8 +95,7 @@ def record_status(out: Path | str, record_id: str) -> JSON:
     with damage_as_error(out):
         if not rows("records"):
             raise ConfigError(f"{out}: the run has no record {record_id!r}")
-        if (directory.path / "scores.parquet").exists():
-            table = pl.scan_parquet(directory.path / "scores.parquet", glob=False)
+        if (table := directory.scores()) is not None:
             scores = table.filter(of_record).collect().to_dicts()
         texts: defaultdict[str, list[str]] = defaultdict(list)
         for row in rows("claims"):

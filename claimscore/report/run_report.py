@@ -51,24 +51,26 @@ def write_run_report(
     Raises `ConfigError` where `out` is no run directory or its run has no scores yet.
     """
     directory = RunDirectory.reader(out)
-    if not all((directory.path / name).exists() for name in ("summary.json", "scores.parquet")):
+    scores, summary = directory.scores(), directory.summary()
+    if scores is None or not summary:
         raise ConfigError(f"{out}: the run has no scores yet; run it to the end first")
-    directory.check_scores()
     path = directory.path / "report.html"
     with (
         damage_as_error(out),
         open_llm_calls(directory, cache_dir, prompts, prompts_dir) as llm_calls,
         atomic_path(path) as temporary,
     ):
-        write_report(_tables(directory, directory.summary(), llm_calls), temporary)
+        write_report(_tables(directory, scores, summary, llm_calls), temporary)
     return directory.publish("report.html")
 
 
 def _tables(
-    directory: RunDirectory, summary: Mapping[str, Any], llm_calls: LLMCalls | None
+    directory: RunDirectory,
+    scores: pl.LazyFrame,
+    summary: Mapping[str, Any],
+    llm_calls: LLMCalls | None,
 ) -> ReportTables:
     settings = directory.settings
-    scores = pl.scan_parquet(directory.path / "scores.parquet", glob=False)
 
     def chunks() -> Iterator[DetailChunk]:
         names = [name for name in DetailChunk._fields if name != "scores"]

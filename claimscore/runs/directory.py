@@ -41,8 +41,8 @@ from claimscore.runs.parts import (
     DamagedPart,
     PartFiles,
     PartSet,
-    check_scores,
     empty,
+    scan_scores,
     write_scores,
 )
 from claimscore.runs.settings_file import (
@@ -373,9 +373,10 @@ class RunDirectory:
         write_text(self.path / "scores.csv", csv_text(wide_scores(rows)))
         self.publish("scores.csv")
 
-    def check_scores(self) -> None:
-        """`ConfigError` where scores.parquet is not what was written."""
-        check_scores(self.path)
+    def scores(self) -> pl.LazyFrame | None:
+        """The rows of scores.parquet, None where there is none; `ConfigError` where they are not
+        what was written."""
+        return scan_scores(self.path)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Replace summary.json; `ValueError` for a NaN in it."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import errno
 import itertools
 import json
 import os
@@ -93,6 +94,8 @@ def polars_errors(path: Path | str) -> Iterator[None]:
         except pl.exceptions.PolarsError as exc:
             if number := re.search(r"\(os error (\d+)\)", str(exc)):
                 raise OSError(int(number[1]), os.strerror(int(number[1]))) from exc
+            if "transport error" in str(exc):  # what polars makes of some failed writes
+                raise OSError(errno.EFBIG, "") from exc
             raise ConfigError(f"{path}: {_first_line(exc)}") from exc
 
 
@@ -338,12 +341,16 @@ def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
     return paths
 
 
-def check_scores(folder: Path) -> None:
-    """`ConfigError` where scores.parquet is not what was written."""
+def scan_scores(folder: Path) -> pl.LazyFrame | None:
+    """The rows of scores.parquet, None where there is none; `ConfigError` where it is not what was
+    written."""
     path = folder / SCORES_FILE
     known: Any = None
     with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
         known = json.loads((folder / SCORES_CHECKSUM).read_bytes())
     with os_errors(path):
+        if not path.exists():
+            return None
         if known is not None and known != list(Checksum.of(path)):
             raise ConfigError(f"{path}: damaged: not what was written; {ADVICE}")
+    return pl.scan_parquet(path, glob=False)

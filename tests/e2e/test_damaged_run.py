@@ -240,4 +240,5 @@ def test_scores_with_a_flipped_bit_are_not_shown(
     flip(out_of(copied) / "scores.parquet", 3000)
     assert main(["report", str(copied.out)]) == 2
     assert main(["compare", str(copied.out), str(finished.out)]) == 2
-    assert capsys.readouterr().err.count("scores.parquet: damaged: not what was written") == 2
+    assert main(["status", str(copied.out), "--record", "r1"]) == 2
+    assert capsys.readouterr().err.count("scores.parquet: damaged: not what was written") == 3
