@@ -216,12 +216,7 @@ def test_nothing_gives_the_same_columns(model: FakeModel, monkeypatch: pytest.Mo
         ("nli", [[("a", "b")], 3], {}, "nli must be text, not 3 of type int"),
         ("verify", [[(["a", None], "b")]], {}, "pairs[0]: source must be a text, not null"),
         ("verify", [[("a", "b")]], {"llm": LLM}, 'llm and prompt go with verifier="llm"'),
-        (
-            "verify",
-            [[("a", "b")], "llm"],
-            {},
-            "verify: --llm builtin can only do ",
-        ),
+        ("verify", [[("a", "b")], "llm"], {}, "verify: --llm builtin can only do "),
         ("embed", [["a", " "]], {}, "texts[1] is blank: it has no vector"),
         ("embed", [["a"]], {"batch_tokens": 0}, "--batch-tokens must be at least 1, not 0"),
     ],

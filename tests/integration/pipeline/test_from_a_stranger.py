@@ -233,47 +233,48 @@ def test_no_link_is_followed(name: str, out: Path, tmp_path: Path, cli: Command)
         {"step": "x", "chunks": [0, 1, 0], "rows": {}, "checksums": {"claims": [1, 1]}},
         {"step": ["x"], "chunks": [0, 1]},
         ["x"],
+        b"[" * 100_000,
     ],
-    ids=str,
+    ids=lambda entry: str(entry)[:80],
 )
 def test_a_line_of_the_manifest(entry: Any, out: Path, cli: Command) -> None:
     """It names parts of our tables in chunks that a run can have, or it is damaged."""
-    append_to_manifest(out, json.dumps(entry).encode())
+    body = entry if isinstance(entry, bytes) else json.dumps(entry).encode()
+    with (out / MANIFEST).open("ab") as log:
+        log.write(b"%08x %b\n" % (zlib.crc32(body), body))
     assert "line 2: damaged" in refused(out, cli)
     assert again(out, cli).status == 0
 
 
-def append_to_manifest(out: Path, body: bytes) -> None:
-    with (out / MANIFEST).open("ab") as log:
-        log.write(b"%08x %b\n" % (zlib.crc32(body), body))
-
-
 NESTED = b"[" * 100_000
+TOML = b"x = " + b"[" * 5000 + b"]" * 5000 + b"\n"
+PLANS: list[Any] = [[], {}, {"input": "x", "tasks": 3, "passes": 3}, "x"]
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "content", "message"),
     [
-        ("summary.json", "summary.json: damaged"),
-        (".state/plan.json", "plan.json: damaged"),
-        (".state/spend.jsonl", "spend.jsonl, line 1: damaged"),
-        (MANIFEST, "line 2: damaged"),
-        ("run.toml", "run.toml: not what was written"),
-        (".state/now.json", ""),
+        pytest.param("summary.json", NESTED, "summary.json: damaged", id="summary"),
+        pytest.param(".state/plan.json", NESTED, "plan.json: damaged", id="plan"),
+        pytest.param(".state/spend.jsonl", NESTED, "spend.jsonl, line 1: damaged", id="ledger"),
+        pytest.param(".state/now.json", NESTED, None, id="now"),
+        pytest.param(
+            *("run.toml", TOML + b"# CRC-32 of the lines above: %08x" % zlib.crc32(TOML)),
+            "run.toml: not what was written",
+            id="settings",
+        ),
+        *((".state/plan.json", json.dumps(plan).encode(), "") for plan in PLANS),
     ],
 )
-def test_brackets_in_brackets(name: str, message: str, out: Path, cli: Command) -> None:
-    """A file nested too deep to be read is damaged; where damage counts as no file, so does it."""
-    if name == MANIFEST:
-        append_to_manifest(out, NESTED)
-    elif name == "run.toml":
-        text = b"x = " + b"[" * 5000 + b"]" * 5000 + b"\n"
-        check = b"# CRC-32 of the lines above: %08x\n" % zlib.crc32(text)
-        (out / name).write_bytes(text + check)
-    else:
-        (out / name).write_bytes(NESTED + b"\n")
-    if message:
+def test_a_file_that_no_run_wrote(
+    name: str, content: bytes, message: str | None, out: Path, cli: Command
+) -> None:
+    """Nested too deep, or of other values; where damage counts as no file, so does this."""
+    (out / name).write_bytes(content + b"\n")
+    if message is not None:
         assert message in refused(out, cli)
+    if name == ".state/plan.json":
+        refused(out, cli, "score", out, "--metrics", "rouge-2")
     result = cli("report", out)
     assert result.status == 0 or (result.status, result.err.count("\n")) == (2, 1)
 
@@ -302,13 +303,6 @@ def test_settings_that_no_run_has(changes: dict[str, Any], out: Path, cli: Comma
     refused(out, cli, "score", out, "--metrics", "rouge-2")
     assert cli("status", out).status in (0, 2)
     assert cli("report", out).status in (0, 2)
-
-
-@pytest.mark.parametrize("plan", [[], {}, {"input": "x", "tasks": 3, "passes": 3}, "x"], ids=str)
-def test_a_plan_that_is_none(plan: Any, out: Path, cli: Command) -> None:
-    (out / ".state" / "plan.json").write_text(json.dumps(plan))
-    refused(out, cli)
-    refused(out, cli, "score", out, "--metrics", "rouge-2")
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,7 @@ ALONE = "{}; higher is more shared words. The level says little by itself: compa
         ("faithfulness", [0.5] * 4, SOURCE_SAYS.format("50 %"), FEW),
         ("faithfulness:score=probability", [0.5] * 4 + [0.6], "0.52 (0.49 to 0.55); hig", (0, 1)),
         ("rouge-1", [0.5] * 4, ALONE.format("0.50"), FEW),
-        (
-            "caspr",
-            [100.0] * 50,
-            "100.00 of 100: 0 is to",
-            "all records have the same value",
-        ),
+        ("caspr", [100.0] * 50, "100.00 of 100: 0 is to", "all records have the same value"),
         ("caspr", [100.0] * 49 + [0.0], "98.00 (94.10 to 100.00) of 100: 0 is to say", (0, 100)),
         ("caspr", [], "no record has a value", "no record has a value"),
     ],

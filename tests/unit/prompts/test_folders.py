@@ -9,9 +9,7 @@ from claimscore.prompts import available_versions, load_prompt, load_prompt_file
 from tests.support.prompt_files import prompt_file
 
 
-def test_settings_of_a_summary_are_those_of_a_sentence(
-    tmp_path: Path,
-) -> None:
+def test_settings_of_a_summary_are_those_of_a_sentence(tmp_path: Path) -> None:
     mine = load_prompt_file(
         prompt_file(tmp_path / "m.toml", "decompose=v1", "[settings]\ntemperature = 0.9\n")
     )

@@ -193,12 +193,7 @@ def test_changed_file_is_noticed(write: Write, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"summary_a": "Clean, quiet"},
-        {"extra": 1.5},
-        {"extra": {"deep": [1, 3]}},
-        {"id": "A"},
-    ],
+    [{"summary_a": "Clean, quiet"}, {"extra": 1.5}, {"extra": {"deep": [1, 3]}}, {"id": "A"}],
 )
 def test_digest_is_of_any_value(write: Write, tmp_path: Path, change: dict[str, Any]) -> None:
     base = [{**PAIRS[0], "extra": {"deep": [1, 2]}}, PAIRS[1]]

@@ -90,7 +90,7 @@ def test_a_run_says_it_and_reads_texts_without_html_when_told(cli: Command, tmp_
     assert said in (tmp_path / "a/report.html").read_text("utf-8")
     summary = json.loads((tmp_path / "a/summary.json").read_text("utf-8"))
     assert [found["check"] for found in summary["text_checks"]] == [
-        *("not_english", "html", "no_words"),
+        *("not_english", "html", "no_words")
     ]
     again = cli(*call, tmp_path / "a", "--strip-html")
     assert (again.status, "was made without --strip-html; run it so" in again.err) == (2, True)

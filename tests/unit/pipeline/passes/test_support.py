@@ -159,9 +159,7 @@ def test_the_threshold_of_the_model_decides() -> None:
         assert rows["verdict"].to_list() == [verdict]
 
 
-def test_each_source_has_a_row_for_each_claim(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_source_has_a_row_for_each_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blank sources have none, and count as a place."""
     given = [ONE, " ", f"{ONE} {TWO}"]
     table = claims(r_a=["x", "y"], r_b=["z"])
