@@ -35,6 +35,9 @@ from claimscore.runs.parts import (
 #: No run has more chunks than this: a billion records in chunks of 64.
 MOST_CHUNKS = 1 << 24
 
+#: The name of a step is part of a file's name.
+_LONGEST_STEP = 200
+
 #: The file is written anew once it has so many lines, and so many for each that it then had.
 _LINES, _GROWTH = 4096, 4
 
@@ -268,19 +271,26 @@ def _entry(line: bytes) -> Entry:
         raise ValueError("not what was written")
     if "undone" in value:
         undone: dict[str, list[int]] = value["undone"]
-        if any(min(chunks, default=0) < 0 for chunks in undone.values()):
+        if not all(_is_count(chunk) for chunks in undone.values() for chunk in chunks):
             raise ValueError("no chunks of a run")
         return undone
     step, (first, end, generation), rows = value["step"], value["chunks"], value["rows"]
     checksums = {table: Checksum(*numbers) for table, numbers in value["checksums"].items()}
     is_of_a_run = (
         STEP_NAME.fullmatch(step)
-        and 0 <= first < end <= MOST_CHUNKS
+        and len(step) <= _LONGEST_STEP
+        and all(map(_is_count, (first, end, generation, *itertools.chain(*checksums.values()))))
+        and first < end <= MOST_CHUNKS
         and rows.keys() <= PART_TABLES
         and {table for table in rows if sum(rows[table])} == checksums.keys()
         and all(len(counts) == end - first for counts in rows.values())
-        and all(0 <= count < MOST_CHUNKS for counts in rows.values() for count in counts)
+        and all(map(_is_count, itertools.chain(*rows.values())))
     )
     if not is_of_a_run:
         raise ValueError("no step of a run")
-    return PartSet(step, first, end, int(generation), rows, checksums)
+    return PartSet(step, first, end, generation, rows, checksums)
+
+
+def _is_count(value: object) -> bool:
+    """Whether a value of a line is a number of chunks, rows or bytes."""
+    return type(value) is int and 0 <= value < 1 << 48
