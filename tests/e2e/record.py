@@ -16,9 +16,8 @@ from typing import Any
 import polars as pl
 
 import claimscore
-from claimscore.cli import cli
 from tests.e2e.sessions import Session, play, private_environment
-from tests.e2e.shapes import commands, public_names
+from tests.e2e.shapes import public_names
 
 RECORDED = Path(__file__).parent / "contract"
 
@@ -29,7 +28,6 @@ PLAIN = ("plain-pairs", "plain-summaries")
 def contract(session: Session) -> dict[str, Any]:
     """Everything that is compared, by the name of its file."""
     return {
-        "options": commands(cli),
         "names": public_names(claimscore),
         "outcomes": {name: _outcome(outcome) for name, outcome in session.outcomes.items()},
         "scores": {name: score_rows(path) for name, path in session.scores.items()},

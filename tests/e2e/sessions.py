@@ -21,7 +21,6 @@ from claimscore.cli import main
 from claimscore.types import Completion
 from tests.e2e.shapes import Shape, shape, tables
 from tests.fake_server import AnswerFunction, Body, FakeServer, plain_answer, text_answer
-from tests.fake_server.http import Exchange
 from tests.support.language_model import judging_answer
 from tests.support.rated_tables import write_jsonl
 from tests.support.tiny_models import (
@@ -91,58 +90,18 @@ def _names(out: Path) -> Sequence[str]:
     return sorted(path.name for path in paths if not path.name.startswith("."))
 
 
-class Recorder(FakeServer):
-    """The loopback server that also keeps each request: method, path and body."""
-
-    def __init__(self, answer: AnswerFunction = plain_answer, **settings: Any) -> None:
-        super().__init__(answer=answer, **settings)
-        self.seen: list[dict[str, Any]] = []
-
-    def _handle(self, exchange: Exchange) -> None:
-        self.seen.append(
-            {
-                "request": f"{exchange.method} {exchange.path}",
-                "authorization": exchange.headers().get("authorization"),
-                "body": _short(_content(exchange)),
-            }
-        )
-        super()._handle(exchange)
-
-    def requests(self, *, in_order: bool) -> list[dict[str, Any]]:
-        """What was asked, once for each repetition of a look at a batch job.
-
-        Sorted by content unless the order is fixed.
-        """
-        kept = [
-            one
-            for place, one in enumerate(self.seen)
-            if not (one["request"].startswith("GET") and one in self.seen[:place])
-        ]
-        return kept if in_order else sorted(kept, key=lambda one: json.dumps(one, sort_keys=True))
-
-
-def _content(exchange: Exchange) -> Any:
-    """A body as JSON; of an uploaded file the name of each field and the lines of the file."""
-    kind = exchange.headers().get("content-type", "")
-    if not exchange.body:
-        return None
-    if not kind.startswith("multipart/"):
-        return json.loads(exchange.body)
-    boundary = kind.partition("boundary=")[2].strip('"')
-    fields = {}
-    for part in exchange.body.decode().split(f"--{boundary}")[1:-1]:
-        head, _, content = part.partition("\r\n\r\n")
-        name = head.partition('name="')[2].partition('"')[0]
-        text = content.removesuffix("\r\n")
-        lines = sorted(text.splitlines()) if name == "file" else []  # in any order
-        fields[name] = [json.loads(line) for line in lines] or text
-    return fields
+def _requests_of(server: FakeServer, *, in_order: bool) -> list[dict[str, Any]]:
+    """The bodies of what was asked, batch jobs last; sorted unless the order is fixed."""
+    jobs = server.batches.values()
+    lines = [body for job in jobs for _, body in server.items_of(job)]
+    bodies = [_short(body) for body in (*server.bodies, *lines)]
+    return bodies if in_order else sorted(bodies, key=lambda one: json.dumps(one, sort_keys=True))
 
 
 def _short(value: Any) -> Any:
-    """The same with long texts as their beginning and digest, and random marks left out."""
+    """The same with long texts as their beginning and digest."""
     if isinstance(value, Mapping):
-        return {key: "..." if key == "claimscore" else _short(item) for key, item in value.items()}
+        return {key: _short(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_short(item) for item in value]
     if isinstance(value, str) and len(value) > 80:
@@ -227,7 +186,7 @@ def _runs(session: Session) -> None:
     session.call("models check verifier", *checked)
     out = folder / "model-summaries"
     metrics = f"{MODEL_SUMMARY_METRICS},summac-conv:weights={_summac_weights(session)}"
-    with Recorder(every_answer) as server:
+    with FakeServer(answer=every_answer) as server:
         llm = ("--llm", "openai:m", "--base-url", server.base_url, "--cache-namespace", "contract")
         arguments = ("run", documents, "--out", out, "--metrics", metrics)
         session.call("run model-summaries", *arguments, *models, *llm, "--json", out=out)
@@ -290,14 +249,14 @@ def _requests(session: Session) -> None:
     with environment(OPENAI_API_KEY=KEY):
         for case, records, what, n in cases:
             provider = "openai-batch:m" if case == "run batch" else "openai:m"
-            with Recorder(every_answer) as server:
+            with FakeServer(answer=every_answer) as server:
                 arguments = (
                     *("run", records, "--out", folder / case, *what, "--llm", provider),
                     *("--base-url", server.base_url, "--max-concurrency", n, "--json"),
                     *("--cache-namespace", case),  # keys without the port
                 )
                 session.call(case, *arguments, out=folder / case)
-            session.requests[case] = server.requests(in_order=n == 1)
+            session.requests[case] = _requests_of(server, in_order=n == 1)
 
 
 def _maps(session: Session) -> None:
@@ -312,13 +271,13 @@ def _maps(session: Session) -> None:
     )
     for case, answer, settings in cases:
         out = folder / f"{case}.parquet"
-        with Recorder(answer, **settings) as server:
+        with FakeServer(answer=answer, **settings) as server:
             base = ("map", reviews, "--prompt", prompt, "--out", out, "--llm", "openai:m")
             llm = ("--base-url", server.base_url, "--max-concurrency", 1)
             if case == "map":
                 session.call("map --estimate", *base, *llm, "--estimate", "--json")
             session.call(case, *base, *llm, "--json", out=out)
-        session.requests[case] = server.requests(in_order=True)
+        session.requests[case] = _requests_of(server, in_order=True)
         if case != "map failures":
             session.call(f"{case} status", "status", out, "--json")
         else:
@@ -355,7 +314,7 @@ def _stops(session: Session) -> None:
     )
     for case, answer, settings, options in served:
         out = folder / case.replace(" ", "-")
-        with Recorder(answer, **settings) as server:
+        with FakeServer(answer=answer, **settings) as server:
             session.call(
                 *(case, "run", few, "--out", out, "--metrics", "", "--tasks", "decompose"),
                 *("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", 1),
@@ -365,7 +324,7 @@ def _stops(session: Session) -> None:
             if case == "rubbish":
                 session.outcomes["rubbish"].files = ()
         if case != "outage":  # how often a server that is down is asked depends on the clock
-            session.requests[case] = [{"number of requests": len(server.seen)}]
+            session.requests[case] = [{"number of requests": server.n_requests}]
 
 
 def _priced(usd: float) -> tuple[object, ...]:

@@ -1,8 +1,8 @@
 """Shapes of results: what of them a caller's code relies on, without the values."""
 
-import dataclasses
 import inspect
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,106 +80,50 @@ def _columns(path: Path) -> dict[str, str]:
     return {name: str(dtype) for name, dtype in pl.read_parquet_schema(path).items()}
 
 
-def commands(group: click.Command, path: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-    """Every command by its full name -> its parameters; help texts are left out."""
-    if isinstance(group, click.Group):
-        below: dict[str, dict[str, Any]] = {}
-        for name in sorted(group.commands):
-            below |= commands(group.commands[name], (*path, name))
-        return below
-    params = [param.to_info_dict() for param in group.get_params(click.Context(group))]
-    known = {_title(info): _parameter(info) for info in params if "--help" not in info["opts"]}
-    return {" ".join(path): known}
-
-
-def _title(info: dict[str, Any]) -> str:
-    """`-o --out`; an argument by its name."""
-    return " ".join([*info["opts"], *info["secondary_opts"]])
-
-
-def _parameter(info: dict[str, Any]) -> dict[str, Any]:
-    """What click tells of a parameter, as far as people's scripts rely on it."""
-    kind = info["type"].get("choices") or info["type"]["name"]
-    known = {"type": "flag" if info.get("is_flag") else kind}
-    known |= {name: True for name in ("required", "multiple") if info.get(name)}
-    known |= {"several": True} if info["nargs"] == -1 else {}
-    if isinstance(info["default"], int | float | str) and not info.get("is_flag"):
-        known["default"] = info["default"]
-    return known
+def commands(group: click.Command, path: tuple[str, ...] = ()) -> list[str]:
+    """The full name of every command; their options are those of docs/reference/cli.md."""
+    if not isinstance(group, click.Group):
+        return [" ".join(path)]
+    below = sorted(group.commands.items())
+    return [full for name, command in below for full in commands(command, (*path, name))]
 
 
 #: Of classes that callers open and hand on: the members that are for them. The rest is between
 #: our own modules.
 MEMBERS_FOR_CALLERS = {
     "DiskCache": {"close", "get_many", "put_many", "stats"},
-    "Engine": {"answer", "answer_all", "request", "stop"},
+    "Engine": {"answer_all", "request", "stop"},
     "MapConfig": {"load_prompt"},
     "MemoryCache": {"close", "get_many", "put_many", "stats"},
 }
 
 
 def public_names(module: Any) -> dict[str, Any]:
-    """Every name of `module.__all__` -> its signature, fields and public methods.
-
-    Types of parameters are left out: a class may get another name where callers never write it.
-    """
+    """Every name of `module.__all__` -> its signature, and a class's public members."""
     return {name: _interface(getattr(module, name)) for name in sorted(module.__all__)}
 
 
 def _interface(thing: Any) -> dict[str, Any]:
     if not inspect.isclass(thing):
         return {"call": _call(thing)}
-    known: dict[str, Any] = {"bases": [base.__name__ for base in thing.__mro__[1:-1]]}
-    if dataclasses.is_dataclass(thing):
-        known["fields"] = {f.name: _field(f) for f in dataclasses.fields(thing)}
-    elif hasattr(thing, "_fields"):
-        known["fields"] = list(thing._fields)
-    elif "__init__" in vars(thing):
-        known["call"] = _call(thing)
-    known["members"] = dict(_members(thing))
-    return known
-
-
-def _members(thing: type) -> Iterable[tuple[str, Any]]:
-    """Public methods and properties of the class, but for those of Python's own bases."""
-    bases = [base for base in thing.__mro__ if base.__module__ == "builtins"]
-    hidden = {name for base in bases for name in dir(base)} | set(getattr(thing, "_fields", ()))
-    if dataclasses.is_dataclass(thing):
-        hidden |= {field.name for field in dataclasses.fields(thing)}
-    known = MEMBERS_FOR_CALLERS.get(thing.__name__)
-    for name in dir(thing):
-        if name.startswith("_") or name in hidden:
-            continue
-        if known is None or name in known:
-            member = inspect.getattr_static(thing, name)
-            if isinstance(member, staticmethod | classmethod):
-                member = member.__func__
-            yield name, _call(member) if inspect.isfunction(member) else "value"
-
-
-def _field(field: Any) -> str:
-    """`type`, or `type = default`."""
-    kind = str(field.type)
-    if field.default is not dataclasses.MISSING:
-        return f"{kind} = {field.default!r}"
-    return kind if field.default_factory is dataclasses.MISSING else f"{kind} = ..."
+    bases = [base for base in thing.__mro__ if base.__module__ != "builtins"]
+    members = {name: vars(base)[name] for base in bases[::-1] for name in vars(base)}
+    shown = {name for name in members if not name.startswith("_")}
+    shown &= MEMBERS_FOR_CALLERS.get(thing.__name__, shown)
+    return {
+        **({"call": _call(thing)} if inspect.isfunction(thing.__init__) else {}),
+        "bases": [base.__name__ for base in bases[1:]],
+        "members": {
+            name: _call(members[name]) if inspect.isfunction(members[name]) else "value"
+            for name in sorted(shown)
+        },
+    }
 
 
 def _call(thing: Any) -> str:
-    """`(a, b=1, *, c)`; the mark of a coroutine function comes first."""
-    signature = inspect.signature(thing)
-    bare = [
-        parameter.replace(annotation=inspect.Parameter.empty, default=_default(parameter.default))
-        for parameter in signature.parameters.values()
-    ]
-    text = str(inspect.Signature(bare)).replace("Ellipsis", "...")
+    """`(a: int, b=1)`; the mark of a coroutine function comes first."""
+    text = re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(thing)))
     return f"async {text}" if inspect.iscoroutinefunction(thing) else text
-
-
-def _default(value: Any) -> Any:
-    """A default as it is where it is plain, else `...`."""
-    plain = isinstance(value, bool | int | float | str | None)
-    return value if plain or value is inspect.Parameter.empty else ...
 
 
 def differences(before: Any, now: Any, path: str = "") -> list[str]:

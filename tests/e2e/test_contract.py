@@ -1,8 +1,8 @@
 """The contract with everybody's scripts: what was recorded is what is there.
 
-The files in tests/e2e/contract hold it: every option (`options`), every public name (`names`), of a
-session with every command the exit codes, the keys of `--json`, the files and the columns of tables
-(`outcomes`), the scores of the examples (`scores`) and what the server was asked (`requests`).
+The files in tests/e2e/contract hold it: every public name (`names`), of a session with every
+command the exit codes, the keys of `--json`, the files and the columns of tables (`outcomes`), the
+scores of the examples (`scores`) and what the server was asked (`requests`).
 `python -m tests.e2e.record` writes them anew; a recorded value changes only in a commit that says
 which decision changed it.
 
@@ -43,14 +43,9 @@ def now(session: Session) -> dict[str, Any]:
     return json.loads(json.dumps(contract_of(session)))
 
 
-@pytest.mark.parametrize("command", sorted(recorded("options").keys() | commands(cli).keys()))
-def test_every_option_is_as_it_was(command: str) -> None:
-    _check(recorded("options").get(command), _plain(commands(cli)).get(command))
-
-
 @pytest.mark.parametrize("name", sorted({*recorded("names"), *claimscore.__all__}))
 def test_every_public_name_is_as_it_was(name: str) -> None:
-    _check(recorded("names").get(name), _plain(public_names(claimscore)).get(name))
+    _check(recorded("names").get(name), public_names(claimscore).get(name))
 
 
 def _check(before: Any, now: Any, notes: str = "") -> None:
@@ -58,10 +53,6 @@ def _check(before: Any, now: Any, notes: str = "") -> None:
     assert before is not None, f"new: {AGAIN}"
     lines = differences(before, now)
     assert not lines, "\n".join([AGAIN, *lines, notes])
-
-
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value))
 
 
 def test_the_session_has_the_recorded_cases(now: dict[str, Any]) -> None:

@@ -95,6 +95,11 @@ class FakeServer:
     def batches(self) -> dict[str, Body]:
         return {**self._batches.batches, **self._message_batches.batches}
 
+    def items_of(self, batch: Body) -> list[tuple[str, Body]]:
+        """The requests of one of `batches`: `custom_id` and body."""
+        is_openai = batch["id"] in self._batches.batches
+        return (self._batches if is_openai else self._message_batches).items(batch)
+
     # -- what it is told
 
     def change(self, **orders: Any) -> None:
