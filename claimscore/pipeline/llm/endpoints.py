@@ -167,9 +167,9 @@ class Endpoint:
 
     def stats(self) -> ServerStats:
         """The numbers of this moment."""
-        limits, breaker = self.limiter.state(), self.breaker
+        breaker, why = self.breaker, ""
         down_s = breaker.failing_s if breaker.is_open else 0.0
-        waiting_s, why = max(0.0, limits.paused_until - anyio.current_time()), ""
+        waiting_s = self.limiter.pause_s
         if self._batches is not None:
             why, waiting_s = self._batches.under_way()
         elif breaker.is_open and breaker.last_error is not None:
@@ -177,10 +177,9 @@ class Endpoint:
             about = "no answers:" if self.answered else never
             waiting_s, why = down_s, f"{about} {in_words(breaker.last_error)}"
         elif waiting_s:
-            why = limits.why
+            why = self.limiter.why_paused
         counts = self.begun - self.unreached, self.answered, self.in_flight
-        kept = limits.rpm, limits.tpm, limits.source
-        return ServerStats(self.address, *counts, down_s, waiting_s, why, *kept)
+        return ServerStats(self.address, *counts, down_s, waiting_s, why, *self.limiter.limits())
 
     def wait_s(self, request: Request) -> float:
         """Seconds until the request could be sent, as far as is known before the next outcome."""

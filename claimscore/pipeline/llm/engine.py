@@ -271,18 +271,7 @@ class _Call(Generic[T]):
         outcomes: dict[str, Answer[T] | Failure] = {}
         missing: dict[str, Question[T]] = {}
         for start in range(0, len(self.keys), _BULK):
-            keys, left = self.keys[start : start + _BULK], {}
-            stored = self.engine._cache.get_many(keys)
-            for key in keys:  # most are there and valid: these are never questions
-                completion = stored.get(key)
-                verdict = validate(completion, self.parse) if completion is not None else None
-                if completion is None:
-                    missing[key] = self.question(key)
-                elif isinstance(verdict, Invalid):
-                    left[key] = question = self.question(key)
-                    question.go_on(verdict, is_new=False)
-                else:
-                    outcomes[key] = Answer(key, completion, cast("T", verdict), cached=True)
+            left = {key: self.question(key) for key in self.keys[start : start + _BULK]}
             while left:
                 stored = self.engine._cache.get_many([question.key for question in left.values()])
                 following: dict[str, Question[T]] = {}

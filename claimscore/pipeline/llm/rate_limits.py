@@ -10,7 +10,6 @@ import collections
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import anyio
 
@@ -352,20 +351,6 @@ _LONGEST_PAUSE_S = 60.0
 _LONG_S = 1.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LimiterState:
-    """The limits that hold requests back, for people; None without any.
-
-    `paused_until` is a time of the limiter's clock, 0.0 where there was no pause.
-    """
-
-    rpm: float | None
-    tpm: float | None
-    source: Literal["option", "headers", "learnt", "none"]
-    paused_until: float
-    why: str
-
-
 class RateLimiter:
     """Gives leave to send to one server; is told how each request ended.
 
@@ -384,16 +369,15 @@ class RateLimiter:
         rpm: float | None = None,
         tpm: float | None = None,
         slow_start: bool = True,
-        clock: Callable[[], float] = anyio.current_time,
     ) -> None:
         self._requests = DeclaredLimit(rpm, lambda _: 1)
         self._tokens = DeclaredLimit(tpm, lambda permit: permit.tokens)
         is_declared = rpm is not None or tpm is not None
         self._window = Window(is_open=is_declared or not slow_start)
         self._learnt = LearntRate()
-        self._clock = clock
         self._paused_until = self._ask_again_at = 0.0
-        self._why_paused = ""
+        #: Why all requests pause, while they do.
+        self.why_paused = ""
         self._n_pauses = 0
 
     def wait_s(self, tokens: tuple[int, int], in_flight: int) -> float:
@@ -404,10 +388,9 @@ class RateLimiter:
         """
         if not self._window.has_room(in_flight):
             return math.inf
-        now = self._clock()
+        now = anyio.current_time()
         return max(
-            0.0,
-            self._paused_until - now,
+            self.pause_s,
             self._learnt.wait_s(now),
             self._requests.wait_s(1, now),
             self._tokens.wait_s(tokens[1], now),
@@ -418,7 +401,7 @@ class RateLimiter:
         if self.wait_s(tokens, in_flight) > 0:
             return None
         likely, reserved = tokens
-        permit = Permit(reserved, self._clock(), in_flight)
+        permit = Permit(reserved, anyio.current_time(), in_flight)
         self._requests.take(permit, 1)
         self._tokens.take(permit, likely)
         self._learnt.take(permit)
@@ -439,7 +422,7 @@ class RateLimiter:
     ) -> None:
         """The server said that this was too fast (429)."""
         self.failed(permit, counted=False, limits=limits)
-        now = self._clock()
+        now = anyio.current_time()
         self._ask_again_at = max(self._ask_again_at, now + (retry_after_s or 0.0))
         for limit in (self._requests, self._tokens):
             limit.rest_until(now)
@@ -460,22 +443,28 @@ class RateLimiter:
     ) -> None:
         """The request came to nothing, or was not sent; `counted` where its tokens are spent."""
         if timed_out:
-            self._window.timed_out(permit, self._clock())
+            self._window.timed_out(permit, anyio.current_time())
         if not counted:
             self._took(permit, 0)
         self._follow_headers(limits)
 
-    def state(self) -> LimiterState:
-        """The limits that hold requests back now."""
+    @property
+    def pause_s(self) -> float:
+        """Seconds for which all requests pause; 0.0 where they do not."""
+        return max(0.0, self._paused_until - anyio.current_time())
+
+    def limits(self) -> tuple[float | None, float | None, str]:
+        """Requests and tokens a minute that are kept, None without a limit, and who says so:
+        `option`, `headers`, `learnt` or `none`."""
         rpm, tpm, per_s = self._requests.per_minute, self._tokens.per_minute, self._learnt.per_s
-        source: Literal["option", "headers", "learnt", "none"] = "none"
+        source = "none"
         if per_s is not None and (rpm is None or 60 * per_s < rpm):
             rpm, source = 60 * per_s, "learnt"
         elif self._requests.is_from_headers or self._tokens.is_from_headers:
             source = "headers"
         elif rpm is not None or tpm is not None:
             source = "option"
-        return LimiterState(rpm, tpm, source, self._paused_until, self._why_paused)
+        return rpm, tpm, source
 
     def _took(self, permit: Permit, tokens: int) -> None:
         more, permit.tokens = tokens - permit.tokens, tokens
@@ -483,10 +472,10 @@ class RateLimiter:
 
     def _pause(self, now: float) -> None:
         if self._ask_again_at > now:
-            until, self._why_paused = self._ask_again_at, "the server asks to come back later"
+            until, self.why_paused = self._ask_again_at, "the server asks to come back later"
         else:
             until = now + min(_FIRST_PAUSE_S * 2**self._n_pauses, _LONGEST_PAUSE_S)
-            self._why_paused = "the server refuses nearly everything"
+            self.why_paused = "the server refuses nearly everything"
             self._n_pauses += 1
         self._paused_until = max(self._paused_until, until)
         for part in (self._requests, self._tokens, self._learnt):

@@ -23,7 +23,6 @@ import orjson
 
 from claimscore.atomic import os_errors, reason
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.file_lock import FileLock
 from claimscore.types import JSON
 
 #: The name of a run's ledger in its state folder.
@@ -96,7 +95,7 @@ class Ledger:
     A half line at the end, which a full disk or a power cut leaves, does not count: nothing was
     sent before its line was whole. A line before the last that cannot be read is a `ConfigError`:
     whatever it said is lost, so nothing that could be counted in its place is certain to be
-    enough. A second process that opens it gets a `ConfigError`.
+    enough. No other process may have it open: the lock of its run directory sees to that.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -106,22 +105,17 @@ class Ledger:
         self.held_pico = self._n_reserved = self._size = 0
         self._unwritten: tuple[list[int], Spent] = ([], Spent())
         self._mutex = threading.Lock()
-        self._lock: FileLock | None = None
-        if path is None:
-            return
-        with os_errors(path):
-            self._lock = FileLock.take(path)
-        if self._lock is None:
-            raise ConfigError(f"{path} is in use by another process; wait for it, or stop it")
-        try:
+        self._file: int | None = None
+        if path is not None:
             self.earlier, self._n_reserved, self._size = read_ledger(path)
-        except BaseException:
-            self.close()
-            raise
+            with os_errors(path):
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def close(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
+        """Close the file; may be called twice."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def reserve(self, pico_usd: int | None) -> int:
         """Write down what a request may cost at most; its number, once that is in the file."""
@@ -159,11 +153,11 @@ class Ledger:
 
     def _append(self, entry: JSON) -> None:
         """One write; `StoppedEarly` where there is no room: the next one takes its place."""
-        if self._lock is None:
+        if self._file is None:
             return
         data = _line(entry)
         try:
-            is_whole = os.pwrite(self._lock.descriptor, data, self._size) == len(data)
+            is_whole = os.pwrite(self._file, data, self._size) == len(data)
         except OSError as exc:
             raise StoppedEarly(f"{self.path}: spending cannot be recorded: {reason(exc)}") from exc
         if not is_whole:
