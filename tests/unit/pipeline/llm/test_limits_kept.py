@@ -114,26 +114,29 @@ async def test_one_wild_figure_of_tokens_does_not_stop_all_sending() -> None:
     assert await Run(server, tpm=10_000).ask(20, until_s=600) == {"answered": 20}
 
 
+def closed_until(until_s: float, retry_after_s: float | None) -> TimedServer:
+    def fault(request: Request) -> RateLimitError | None:
+        is_closed = anyio.current_time() < until_s
+        return RateLimitError("slow down", retry_after_s) if is_closed else None
+
+    return TimedServer("only", 0.1, fault=fault)
+
+
 async def test_while_nothing_passes_a_server_is_asked_ever_more_rarely() -> None:
-    """The pauses double up to a minute; once it takes requests again, all rows are answered soon.
-    A refusal that tells how long to wait is waited for by all."""
-
-    def closed(until_s: float, retry_after_s: float | None) -> TimedServer:
-        def fault(request: Request) -> RateLimitError | None:
-            is_closed = anyio.current_time() < until_s
-            return RateLimitError("slow down", retry_after_s) if is_closed else None
-
-        return TimedServer("only", 0.1, fault=fault)
-
-    server = closed(300, None)
-    run = Run(server, slots=20)
-    assert await run.ask(40, until_s=3600) == {"answered": 40}
+    """The pauses double up to a minute; once it takes requests again, all are answered soon."""
+    server = closed_until(300, None)
+    assert await Run(server, slots=20).ask(40, until_s=3600) == {"answered": 40}
     asked = [server.n_asked(at, at + 60) for at in (60, 120, 180, 240)]
     assert 1 <= min(asked) <= max(asked) <= 20
     assert server.answered[-1] < 300 + 75
-    server = closed(100, 100.0)
+
+
+async def test_how_long_to_wait_is_heard_by_all_rows() -> None:
+    """Those that were not sent wait as long as those that were refused."""
+    server = closed_until(100, 100.0)
     assert await Run(server, slots=20, rpm=6000).ask(200, until_s=3600) == {"answered": 200}
-    assert server.n_asked(0, 100) <= 20 + 15
+    assert server.n_asked(0, 100) <= 16  # in flight by the tenth refusal, and no more
+    assert server.n_asked(1, 100) == 0
 
 
 @pytest.mark.parametrize("kind", ["status", "timeout"])
