@@ -2,26 +2,18 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import anyio
 import pytest
 
 from claimscore.pipeline.llm.batch_jobs import provider as provider_module
 from tests.support.batch_server import BatchServer, FileServer, Machine, MessageServer
-from tests.support.virtual_time import VIRTUAL_TIME, at_once
-
-
-@pytest.fixture
-def anyio_backend() -> Any:
-    return VIRTUAL_TIME
 
 
 @pytest.fixture(autouse=True)
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(anyio.to_thread, "run_sync", at_once)
-    clock = SimpleNamespace(time=anyio.current_time)
-    monkeypatch.setattr(provider_module, "time", clock)
+def the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The virtual one, of jobs too."""
+    monkeypatch.setattr(provider_module, "time", SimpleNamespace(time=anyio.current_time))
 
 
 @pytest.fixture(params=[FileServer, MessageServer], ids=["openai", "anthropic"])
