@@ -134,22 +134,23 @@ def import_answers(cache: DiskCache, source: Path) -> tuple[int, int]:
     added, there, number = 0, 0, 1
     opened: Any = gzip.open if source.name.endswith(".gz") else open
     with os_errors(source), opened(source, "rb") as stream:
-        lines, row, is_whole = _lines(stream), None, False
+        lines, is_whole, is_read = _lines(stream), False, False
         if next(lines, b"") != _HEADER:
             raise ConfigError(f"{source}: not a file that `claimscore cache export` wrote")
-        while some := list(itertools.islice(lines, _GROUP)):
-            rows = {}
-            for line in some:
-                number, row = number + 1, _row(line)
+        while not is_read:
+            rows, n_bytes, is_read = {}, 0, True
+            for line in lines:
+                number, n_bytes, row = number + 1, n_bytes + len(line), _row(line)
                 if row is None:
                     is_whole = line == b'{"entries": %d}\n' % (number - 2)
                     break
                 rows[row.key] = row
+                if len(rows) == _GROUP or n_bytes > _LONGEST_LINE:
+                    is_read = False
+                    break
             known = cache.get_many(list(rows))
             cache.put_rows([row for key, row in rows.items() if key not in known])
             added, there = added + len(rows) - len(known), there + len(known)
-            if row is None:
-                break
     if not is_whole:
         raise ConfigError(
             f"{source}, line {number}: it, or one before or after it, is damaged or missing; the "

@@ -26,6 +26,9 @@ ADDITIVE = "additive"
 _HEADER = "# Written by claimscore: everything that determines the results of this run.\n"
 _CHECK = b"# CRC-32 of the lines above: "
 
+#: No run writes a longer one, and to read it would take minutes.
+_MOST_BYTES = 1 << 22
+
 _ABSENT = object()
 
 
@@ -42,6 +45,8 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     with os_errors(path):
         if not path.exists():
             return None
+        if path.stat().st_size > _MOST_BYTES:
+            raise unusable(folder, "not what was written")
         text, _, check = path.read_bytes().rpartition(_CHECK)
     if check.strip() == b"%08x" % zlib.crc32(text):
         try:

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import random
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,18 @@ def test_a_crafted_line_is_refused(
     exported.write_bytes(lines[0] + line + b'{"entries": 1}\n')
     with opened(tmp_path / "theirs") as cache, pytest.raises(ConfigError, match="line 2: "):
         import_answers(cache, exported)
+
+
+def test_a_file_that_grows_when_unpacked_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("claimscore.cache.maintenance._LONGEST_LINE", 100_000)
+    bomb = tmp_path / "bomb.gz"
+    header = b'{"claimscore": "cache export", "version": 1}\n'
+    bomb.write_bytes(gzip.compress(header + b"x" * 20_000_000, 1))
+    with opened(tmp_path / "theirs") as cache:
+        tracemalloc.start()
+        with pytest.raises(ConfigError, match="line"):
+            import_answers(cache, bomb)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        tracemalloc.stop()

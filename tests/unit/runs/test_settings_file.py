@@ -1,6 +1,7 @@
 """run.toml holds what determines the results; other settings for the same folder are refused."""
 
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,7 +71,13 @@ def test_metrics_may_grow(run: RunDirectory) -> None:
     }
 
 
-@pytest.mark.parametrize("damage", [b"seed = \n", b"", b"seed = 1\n", None])
+HUGE = b"#" * (1 << 22) + b"\n"
+HUGE += b"# CRC-32 of the lines above: %08x\n" % zlib.crc32(HUGE)
+
+
+@pytest.mark.parametrize(
+    "damage", [b"seed = \n", b"", b"seed = 1\n", pytest.param(HUGE, id="huge"), None]
+)
 def test_a_changed_run_toml_is_refused(run: RunDirectory, damage: bytes | None) -> None:
     run.check_settings({"seed": 0})
     run.write_parts(0, "decompose", {})
