@@ -130,10 +130,6 @@ def play() -> Session:
 # -- inputs
 
 
-def _jsonl(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    return write_jsonl(path, rows)
-
-
 def _rows(name: str) -> list[dict[str, Any]]:
     lines = (EXAMPLES / name).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
@@ -143,11 +139,11 @@ def _hotels(folder: Path, n: int | None = None) -> Path:
     """The example's pairs, or the first `n`, with a common summary for `ds3`."""
     rows = _rows("hotels.jsonl")[:n]
     path = folder / f"hotels-{len(rows)}.jsonl"
-    return _jsonl(path, [{**row, "summary_common": row["topic"]} for row in rows])
+    return write_jsonl(path, [{**row, "summary_common": row["topic"]} for row in rows])
 
 
 def _products(folder: Path) -> Path:
-    return _jsonl(folder / "products.jsonl", _rows("products.jsonl"))
+    return write_jsonl(folder / "products.jsonl", _rows("products.jsonl"))
 
 
 # -- the parts of the session
@@ -158,7 +154,7 @@ def _runs(session: Session) -> None:
     folder = session.folder
     pairs, products = _hotels(folder), _products(folder)
     texts = [{"source": " ".join(row["sources"]), **row} for row in _rows("products.jsonl")]
-    documents = _jsonl(folder / "documents.jsonl", texts)
+    documents = write_jsonl(folder / "documents.jsonl", texts)
     ls = folder / "ls-model"
     untrained = ("--epochs", 0, "--json", "--quiet")
     session.call("train ls-score", "train", "ls-score", documents, "--out", ls, *untrained, out=ls)
@@ -300,6 +296,7 @@ def _stops(session: Session) -> None:
             session.call(case, "run", *records, "--out", folder / "refused", *options)
     other = ("--units", "sentences", "--metrics", "caspr")
     session.call("other settings", "run", _hotels(folder), "--out", folder / "model-pairs", *other)
+    priced = ("--max-cost", 0.000001, "--input-price", 1, "--output-price", 1)
     served: tuple[tuple[str, AnswerFunction, dict[str, Any], tuple[object, ...]], ...] = (
         ("refused key", plain_answer, {"key": "another"}, ()),
         ("unknown model", plain_answer, {"models": ("another",)}, ()),
@@ -307,9 +304,14 @@ def _stops(session: Session) -> None:
         ("some rubbish", plain_answer, {"on_content": {"quiet": "empty"}}, ()),
         ("quota", plain_answer, {"quota_after": 3}, ()),
         ("max requests", plain_answer, {}, ("--max-requests", 3)),
-        ("max cost", plain_answer, {}, _priced(0.000001)),
+        ("max cost", plain_answer, {}, priced),
         ("max failures", text_answer("no"), {}, ("--max-failures", 1)),
-        ("outage", plain_answer, {"outages": ({"from_n": 4, "to_n": 9999},)}, _impatient()),
+        (
+            "outage",
+            plain_answer,
+            {"outages": ({"from_n": 4, "to_n": 9999},)},
+            ("--max-outage-s", 0),
+        ),
         ("faults", plain_answer, {"script": {"2": "500", "4": "429:0.01", "6": "reset"}}, ()),
     )
     for case, answer, settings, options in served:
@@ -325,14 +327,6 @@ def _stops(session: Session) -> None:
                 session.outcomes["rubbish"].files = ()
         if case != "outage":  # how often a server that is down is asked depends on the clock
             session.requests[case] = [{"number of requests": server.n_requests}]
-
-
-def _priced(usd: float) -> tuple[object, ...]:
-    return ("--max-cost", usd, "--input-price", 1, "--output-price", 1)
-
-
-def _impatient() -> tuple[object, ...]:
-    return ("--max-outage-s", 0)
 
 
 def _prompts(session: Session) -> None:
@@ -379,7 +373,7 @@ def _evaluations(session: Session) -> None:
     session.call("evaluate labels", "evaluate", "labels", run, sheet, *few, "--out", out, out=out)
     human = [{"id": "1", "summary": "Bo sat, and Al ran.", "claims": ["Bo sat.", "Al ran."]}]
     ours = [{"id": "1", "claims": ["Bo sat."]}]
-    tables = (_jsonl(folder / "human.jsonl", human), _jsonl(folder / "ours.jsonl", ours))
+    tables = (write_jsonl(folder / "human.jsonl", human), write_jsonl(folder / "ours.jsonl", ours))
     session.call("evaluate claims", "evaluate", "claims", *tables, *few, "--out", out, out=out)
 
 
@@ -395,7 +389,7 @@ def _trainings(session: Session) -> None:
         for split in ("val", "test")
         for i in range(4)
     ]
-    labelled_table = _jsonl(folder / "labelled.jsonl", labelled)
+    labelled_table = write_jsonl(folder / "labelled.jsonl", labelled)
     conv = ("train", "summac-conv", labelled_table, "--out", out, "--epochs", 1)
     session.call("train summac-conv", *conv, "--json", "--quiet", out=out)
 
