@@ -32,8 +32,9 @@ import polars as pl
 from claimscore.atomic import os_errors, write_text
 from claimscore.csv_text import csv_text
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
+from claimscore.file_lock import is_locked
 from claimscore.object_stores import check_store, is_address
-from claimscore.runs.folder import EVENTS, MANIFEST, NOTE, PLAN, SUMMARY, RunFolder
+from claimscore.runs.folder import EVENTS, LOCK, MANIFEST, NOTE, PLAN, SUMMARY, RunFolder
 from claimscore.runs.manifest import MOST_CHUNKS, Manifest
 from claimscore.runs.parts import (
     ADVICE,
@@ -198,8 +199,9 @@ class RunDirectory:
         if self._address is not None:
             from claimscore.runs.remote import RemoteCopy
 
-            return self._folder.is_locked or RemoteCopy(self._address, self._tell).is_at_work()
-        return self._folder.is_locked
+            if RemoteCopy(self._address, self._tell).is_at_work():
+                return True
+        return is_locked(self.path / LOCK)
 
     # Settings
 
@@ -331,34 +333,23 @@ class RunDirectory:
         """The rows of a table of these chunks, of each its steps in sorted order; empty where
         there are none. `DamagedPart` where a part is missing or damaged."""
         of_chunks = [self.manifest.ranges(table, None, chunk, chunk + 1) for chunk in chunks]
-        if not any(of_chunks):
-            return self._no_rows(table)
-        return self._files.read(table, [rows for ranges in of_chunks for rows in ranges])
+        if any(of_chunks):
+            return self._files.read(table, [rows for ranges in of_chunks for rows in ranges])
+        return (empty(table) if table in TABLES else self.scan(table).head(0)).collect()
 
     def scan(self, table: str, step: str | None = None) -> pl.LazyFrame:
         """All finished rows of a table (or only a step's), without loading them: a step's rows in
         the order of the input; several steps take turns part by part."""
         return self._files.scan(table, self.manifest.ranges(table, step))
 
-    def _no_rows(self, table: str) -> pl.DataFrame:
-        """No row, with the table's columns; of the records those of the first chunk with rows."""
-        if table in TABLES:
-            return empty(table).collect()
-        return self.scan(table).head(0).collect()
-
     def damaged(self, *, deep: bool = False) -> list[DamagedPart]:
         """The parts that count and are missing or have another size than they were written with.
 
         With `deep` also those with other bytes: all are read.
         """
-        damages = []
-        for parts in self.manifest.sets():
-            for table in parts.checksums:
-                try:
-                    self._files.compare(parts, table, deep=deep)
-                except DamagedPart as damage:
-                    damages.append(damage)
-        return damages
+        places = [(parts, table) for parts in self.manifest.sets() for table in parts.checksums]
+        damages = (self._files.damage(*place, deep=deep) for place in places)
+        return [damage for damage in damages if damage is not None]
 
     # Results
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from claimscore.atomic import os_errors, remove_leftovers
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.file_lock import FileLock, is_locked
+from claimscore.file_lock import FileLock
 from claimscore.runs.parts import PART_FILE, PART_TABLES, SCORES_CHECKSUM, SCORES_FILE
 from claimscore.runs.settings_file import RUN_TOML, STATE
 
@@ -129,8 +129,3 @@ class RunFolder:
                 (self.path / name).unlink()
         with contextlib.suppress(OSError):  # files of others stay
             self.path.rmdir()
-
-    @property
-    def is_locked(self) -> bool:
-        """Whether a process works in the run directory now."""
-        return is_locked(self.path / LOCK)

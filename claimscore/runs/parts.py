@@ -237,23 +237,21 @@ class PartFiles:
 
     # Reading
 
-    def compare(self, parts: PartSet, table: str, *, deep: bool = True) -> None:
-        """`DamagedPart` where a part is missing, has another size than it was written with or,
+    def damage(self, parts: PartSet, table: str, *, deep: bool = True) -> DamagedPart | None:
+        """What is wrong with a part: it is missing, has another size than it was written with or,
         with `deep`, other bytes. A whole part of many chunks is read once."""
         if (parts, table) in self._compared:
-            return
+            return None
         path, expected = self._folder / parts.name(table), parts.checksums[table]
-        try:
+        with os_errors(path):
+            if not path.is_file():
+                return DamagedPart(path, "missing", parts, table)
             checksum = Checksum.of(path) if deep else Checksum(path.stat().st_size, expected.crc)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as exc:
-            raise DamagedPart(path, "missing", parts, table) from exc
-        except OSError as exc:
-            with os_errors(path):
-                raise exc
         if checksum != expected:
-            raise DamagedPart(path, "damaged: not what was written", parts, table)
+            return DamagedPart(path, "damaged: not what was written", parts, table)
         if deep and not parts.is_of_one_chunk:
             self._compared.add((parts, table))
+        return None
 
     def read(self, table: str, ranges: Sequence[RowRange]) -> pl.DataFrame:
         """The rows of these ranges, in this order; each part is read once. Raises as `scan`."""
@@ -280,7 +278,8 @@ class PartFiles:
         """The rows of these ranges, in this order, without loading them; `DamagedPart` where a
         part is missing or damaged."""
         for rows in ranges:
-            self.compare(rows.parts, table)
+            if damage := self.damage(rows.parts, table):
+                raise damage
         scans = []
         for is_small, group in itertools.groupby(ranges, lambda rows: rows.parts.is_of_one_chunk):
             if is_small:
