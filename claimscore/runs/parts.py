@@ -49,8 +49,8 @@ STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 PART_FILE = rf"part-\d{{6,}}(-\d{{6,}}\.\d+)?-{STEP_NAME.pattern}\.parquet"
 _FILE_NAME = re.compile(PART_FILE)
 
-#: A part has at most so many row groups, each of at least so many rows: reading one chunk of many
-#: decodes little more than that chunk.
+#: A part of several chunks has at most so many row groups, each of at least so many rows: reading
+#: one chunk decodes little more than that chunk.
 _ROW_GROUPS, _LEAST_ROW_GROUP = 64, 64
 
 #: Seconds that a file stays for readers which began before another one took its place.
@@ -196,16 +196,19 @@ class PartFiles:
         """Write the parts of a set, by table; the set with their checksums. A table without rows
         has no file. Rows that are not loaded yet are never all in memory."""
         counts = {table: sum(parts.rows[table]) for table in rows}
-        sums = {t: self._write(parts.name(t), rows[t], n) for t, n in counts.items() if n}
+        groups = 1 if parts.is_of_one_chunk else _ROW_GROUPS
+        sums = {t: self._write(parts.name(t), rows[t], n, groups) for t, n in counts.items() if n}
         return dataclasses.replace(parts, checksums=sums)
 
-    def _write(self, name: str, rows: pl.DataFrame | pl.LazyFrame, n_rows: int) -> Checksum:
+    def _write(
+        self, name: str, rows: pl.DataFrame | pl.LazyFrame, n_rows: int, n_groups: int
+    ) -> Checksum:
         path = self._folder / name
         with os_errors(path.parent):
             if not path.parent.exists():
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(self._folder)
-        size = max(_LEAST_ROW_GROUP, -(-n_rows // _ROW_GROUPS))
+        size = max(_LEAST_ROW_GROUP, -(-n_rows // n_groups))
         table = TABLES.get(path.parent.name)
         if table is not None:
             rows = rows.match_to_schema(table.schema)

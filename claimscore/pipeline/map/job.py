@@ -10,7 +10,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -19,7 +19,6 @@ from anyio import lowlevel
 
 from claimscore import __version__
 from claimscore.errors import ConfigError
-from claimscore.pipeline.estimate import Estimate, estimate_requests
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, Ledger, read_ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
@@ -39,6 +38,9 @@ from claimscore.pipeline.repair import repair
 from claimscore.pipeline.supervision import run_blocking, signals_held, supervised
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON, Completion
+
+if TYPE_CHECKING:
+    from claimscore.pipeline.estimate import Estimate
 
 #: Chunks, and rows of them, that may be open beyond those that keep the engine busy: their last
 #: rows are slow.
@@ -300,6 +302,8 @@ def _estimate(
     config: MapConfig, table_prompt: TablePrompt, provider: Provider, frames: Iterable[pl.DataFrame]
 ) -> Estimate:
     """What these rows would cost."""
+    from claimscore.pipeline.estimate import estimate_requests  # slow, and no part of a map
+
     prompt = table_prompt.prompt
     of_frames = (table_prompt.requests(frame, provider).requests for frame in frames)
     return estimate_requests(

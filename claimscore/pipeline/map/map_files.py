@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -24,15 +24,16 @@ from polars.io.plugins import register_io_source
 from claimscore.atomic import atomic_path, os_errors, remove_files, remove_leftovers
 from claimscore.errors import ConfigError
 from claimscore.object_stores import is_address
-from claimscore.pipeline.estimate.figures import TaskEstimate
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.map.input_table import TableSource
 from claimscore.pipeline.map.table_prompt import STAGE, RowAnswers, TablePrompt
-from claimscore.pipeline.status import named
 from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
 from claimscore.runs.settings_file import agreed, as_stored
 from claimscore.types import JSON
+
+if TYPE_CHECKING:
+    from claimscore.pipeline.estimate.figures import TaskEstimate
 
 #: The key of the settings in the Parquet metadata.
 METADATA_KEY = "claimscore.map"
@@ -352,6 +353,8 @@ def map_status(place: Path | str) -> JSON | None:
 
 
 def _unfinished(files: MapFiles) -> JSON:
+    from claimscore.pipeline.status import named  # with the plans of runs, which a map has none of
+
     directory = RunDirectory.reader(files.parts)
     with damage_as_error(files.parts):
         note, running = directory.note(), directory.is_locked

@@ -71,6 +71,23 @@ def test_csv_cells(tmp_path: Path) -> None:
     assert frame.rows() == [(1, "no json", 3, 1.5, True, "007"), (None, "b", None, 2.0, False, "8")]
 
 
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ("1", "1 fields where the header names 2 columns"),
+        ("1,2,3\n1,2,3", "3 fields"),
+        ('"1,2', "broken CSV"),
+        ("1,\udcff", "not UTF-8"),
+    ],
+)
+def test_a_wrong_row_far_down_in_a_csv_file(tmp_path: Path, bad: str, why: str) -> None:
+    path = tmp_path / "x.csv"
+    text = "x,y\n" + "\n1,2\n" * 1250 + bad + "\n"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(InputError, match=rf"x\.csv, line 2502: .*{why}"):
+        find_source(path, tmp_path).open()
+
+
 def test_jsonl_columns_are_those_of_all_rows(tmp_path: Path) -> None:
     """In order of first sight; null where a row has none; lists, objects and values without a
     common type are JSON text."""
