@@ -67,6 +67,9 @@ def test_a_grid_has_the_rows_in_their_places(tmp_path: Path, rows: list[dict]):
     assert math.isnan(part.arrays["good"][0, part.systems.index("s0")])
     assert part.first_missing() == ("good", "c0", "s0")
     assert part.without_incomplete_cases().cases == whole.cases[1:]
+    twice = write_jsonl(tmp_path / "d.jsonl", [*rows, rows[7]])
+    with pytest.raises(InputError, match="more than one row has case c1 and system s2"):
+        grid_of(twice, "good")
 
 
 @pytest.mark.parametrize(
@@ -84,9 +87,3 @@ def test_columns_that_cannot_be_used(tmp_path: Path, rows, change, column: str, 
     path = write_jsonl(tmp_path / "t.jsonl", rows)
     with pytest.raises(InputError, match=message):
         read_table(str(path), [column]).numbers(column)
-
-
-def test_two_rows_of_a_case_and_system_are_refused(tmp_path: Path, rows: list[dict]):
-    path = write_jsonl(tmp_path / "t.jsonl", [*rows, rows[7]])
-    with pytest.raises(InputError, match="more than one row has case c1 and system s2"):
-        grid_of(path, "good")

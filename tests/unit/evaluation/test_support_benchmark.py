@@ -109,14 +109,11 @@ def test_what_cannot_be_evaluated_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         evaluate(tmp_path, rows)
+    with pytest.raises(ConfigError, match="--scores"):
+        SupportConfig("x", ())
 
 
 def test_rows_without_a_score_are_left_out_and_counted(tmp_path: Path) -> None:
     result = evaluate(tmp_path, [*ROWS, row("c", FIRST, 1, None)], drop_missing=True)
     assert result.facts["left_out"] == 1
     assert measures(result)["n"] == 5
-
-
-def test_no_scores_are_refused() -> None:
-    with pytest.raises(ConfigError, match="--scores"):
-        SupportConfig("x", ())

@@ -15,7 +15,7 @@ from tests.support.report_pages import Page, read
 
 MakeUp = Callable[..., ReportTables]
 WORST = {"id": "a/b%", "value": 1.5}
-BASELINE_NOTICE = "The claims were made by {}, not by a language model"
+BASELINE_NOTICE = "The claims were made by the built-in parser, not by a language model"
 
 
 def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
@@ -75,14 +75,6 @@ def test_empty_run_is_a_page_that_says_so(made_up: MakeUp, tmp_path: Path) -> No
     assert page.index["ids"] == []
 
 
-@pytest.mark.parametrize("is_baseline", [True, False])
-def test_baseline_says_that_it_is_one(is_baseline: bool, made_up: MakeUp, tmp_path: Path) -> None:
-    tables = made_up(1)
-    run = dataclasses.replace(tables.run, is_baseline=is_baseline)
-    page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
-    assert (BASELINE_NOTICE.format("the built-in parser") in page.text) is is_baseline
-
-
 def test_cap_is_stated_and_kept(made_up: MakeUp, tmp_path: Path) -> None:
     page, _ = read(made_up(150, max_details=70), tmp_path)
     assert "first 70 of 150 records" in page.text
@@ -111,21 +103,20 @@ def test_a_metric_says_what_it_means_and_where_to_look(
     assert 'href="#record-a/b%25"' in source
 
 
-def test_lone_surrogates_do_not_stop_the_report(made_up: MakeUp, tmp_path: Path) -> None:
-    tables = made_up(1)
-    run = dataclasses.replace(tables.run, input="caf\udce9.jsonl")
-    page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
-    assert "caf\\udce9.jsonl" in page.text
-
-
-def test_what_was_cut_is_told_by_metric(made_up: MakeUp, tmp_path: Path) -> None:
+def test_what_a_run_says_of_itself(made_up: MakeUp, tmp_path: Path) -> None:
+    """That the baseline is one, what was cut by metric, and a name with a lone surrogate."""
     tables = made_up(2)
+    plain = read(tables, tmp_path)[0].text
     cut: dict[str, Any] = {
-        "caspr": {"rows": 1_234, "records": 2, "limits": [256, 512], "unknown": 0}
+        "caspr": {"rows": 1_234, "records": 2, "limits": [256, 512], "unknown": 0},
+        "factsim": {"rows": 0, "records": 0, "limits": [], "unknown": 7},
     }
-    cut["factsim"] = {"rows": 0, "records": 0, "limits": [], "unknown": 7}
-    run = dataclasses.replace(tables.run, truncated=cut)
+    told = {"is_baseline": True, "truncated": cut, "input": "caf\udce9.jsonl"}
+    run = dataclasses.replace(tables.run, **told)
     page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
+    for words in (BASELINE_NOTICE, "Texts that were cut"):
+        assert words in page.text
+        assert words not in plain
     assert "caspr 256, 512 1,234 2" in page.text
     assert "factsim not told not told not told" in page.text
-    assert "Texts that were cut" not in read(tables, tmp_path)[0].text
+    assert "caf\\udce9.jsonl" in page.text

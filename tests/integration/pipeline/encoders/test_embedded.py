@@ -53,28 +53,16 @@ def test_the_model_card_names_the_shipped_adapter() -> None:
     assert ADAPTER_PATH.stat().st_size <= 12_000_000
 
 
-def test_only_safetensors_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "adapter.safetensors"
-    torch.save({"head.f2.bias": torch.zeros(3)}, path)
+def test_adapters_of_another_kind_are_refused(tmp_path: Path) -> None:
+    path, weights = tmp_path / "adapter.safetensors", {"head.f2.bias": torch.zeros(3)}
+    torch.save(weights, path)
     with pytest.raises(ConfigError, match="safetensors"):
         embedded.read_adapter(path)
-
-
-@pytest.mark.parametrize(
-    ("metadata", "message"),
-    [
-        ({}, "not an adapter of format"),
-        ({"format": embedded.ADAPTER_FORMAT, "backbone_sha256": "0"}, "another backbone"),
-    ],
-)
-def test_adapters_of_another_kind_are_refused(
-    tmp_path: Path, metadata: dict[str, str], message: str
-) -> None:
-    path = tmp_path / "adapter.safetensors"
-    said = {embedded.METADATA_KEY: json.dumps(metadata)}
-    save_file({"head.f2.bias": torch.zeros(3)}, path, metadata=said)
-    with pytest.raises(ConfigError, match=message):
-        embedded.read_adapter(path)
+    other = {"format": embedded.ADAPTER_FORMAT, "backbone_sha256": "0"}
+    for metadata, message in (({}, "not an adapter of format"), (other, "another backbone")):
+        save_file(weights, path, metadata={embedded.METADATA_KEY: json.dumps(metadata)})
+        with pytest.raises(ConfigError, match=message):
+            embedded.read_adapter(path)
 
 
 @needs_backbone
