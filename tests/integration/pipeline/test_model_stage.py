@@ -271,20 +271,6 @@ def test_answers_are_kept_if_models_fail(tmp_path: Path, monkeypatch: pytest.Mon
         assert details(answers).entries == paid > 0
 
 
-def test_a_cancelled_run_leaves_no_thread_behind(tmp_path: Path) -> None:
-    """What happens around the stages ends them too, though threads cannot be cancelled."""
-    model = Endless()
-    with stages(tmp_path / "run", [Worker({"nli": model})] * 2) as (work, _):
-
-        async def cancelled() -> None:
-            async with anyio.create_task_group() as group:
-                group.start_soon(work.run)
-                await anyio.to_thread.run_sync(model.begun.wait)
-                group.cancel_scope.cancel()
-
-        run_blocking(cancelled)
-
-
 class DyingPool:
     """Workers in the place of other processes: one dies over its chunks, `times` of them."""
 
@@ -333,20 +319,25 @@ def test_chunks_of_dead_workers_are_done_by_others(tmp_path: Path) -> None:
         run_blocking(work.run)
 
 
-def test_a_stop_ends_all_workers_and_drops_what_waits(tmp_path: Path) -> None:
-    """`StoppedEarly` after the batches at work; nothing is half done, the rest is done later."""
-    batches: list[int] = []
-
-    def stop_when_both_work() -> None:
-        batches.append(1)
-        deadline = time.monotonic() + 20
-        while len(batches) < 2 and time.monotonic() < deadline:
-            time.sleep(0.005)
-        work.stop()
-
-    workers = [Worker({"nli": Chunkwise(stop_when_both_work)}) for _ in range(2)]
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_stop_ends_all_workers_and_drops_what_waits(tmp_path: Path, is_cancelled: bool) -> None:
+    """After the batches at work, and without a thread left behind, though what is around the
+    stages ends them; nothing is half done, the rest is done later."""
+    models = [Endless(), Endless()]
+    workers = [Worker({"nli": model}) for model in models]
+    ends = contextlib.nullcontext() if is_cancelled else pytest.raises(StoppedEarly, match="interr")
     with stages(tmp_path / "run", workers) as (work, directory):
-        with pytest.raises(StoppedEarly, match="interrupted"):
-            run_blocking(work.run)
-        assert len(batches) == 2
+
+        async def ended() -> None:
+            async with anyio.create_task_group() as group:
+                group.start_soon(work.run)
+                for model in models:
+                    await anyio.to_thread.run_sync(model.begun.wait)
+                if is_cancelled:
+                    group.cancel_scope.cancel()
+                else:
+                    work.stop()
+
+        with ends:
+            run_blocking(ended)
         assert directory.steps_done("nli-a-b") == 0
