@@ -336,6 +336,7 @@ class ModelLoader:
         *,
         needs_padding: bool = True,
         may_lack: Callable[[str], bool] = lambda name: False,
+        is_packed: bool = False,
     ) -> LoadedModel:
         """Load a model as `load_weights` does; ``settings`` is its config where that is changed.
 
@@ -346,7 +347,7 @@ class ModelLoader:
         tokenizer = load_tokenizer(source, needs_padding=needs_padding)
         if needs_padding and getattr(settings, "pad_token_id", None) is None:
             settings.pad_token_id = tokenizer.pad_token_id
-        is_packed = family_of(settings) is not None
+        is_packed = is_packed or family_of(settings) is not None
         model = load_weights(
             source,
             auto_class,

@@ -46,6 +46,7 @@ from claimscore.pipeline.encoders.packed_families import (
     classifier_logits,
     family_of,
     packed_backbone,
+    packed_t5,
 )
 from claimscore.pipeline.encoders.protocols import (
     LABEL_NAMES,
@@ -272,7 +273,7 @@ def _load_sequence_to_sequence(
             f"--verifier {source.name}: of models that answer with a text only T5s are known, as "
             f"MiniCheck's Flan-T5; this is a {settings.model_type}"
         )
-    loaded = loader.load(source, AutoModelForSeq2SeqLM, settings)
+    loaded = loader.load(source, AutoModelForSeq2SeqLM, settings, is_packed=True)
     tokens = [int(text_ids(loaded.tokenizer, [answer]).flat[0]) for answer in "10"]
     begin = getattr(settings, "decoder_start_token_id", None)
     if tokens[0] == tokens[1] or begin is None:
@@ -280,18 +281,12 @@ def _load_sequence_to_sequence(
             f"--verifier {source.name}: its answers 1 and 0 do not begin with tokens of their own; "
             "a model that answers with a text must be one as MiniCheck's Flan-T5"
         )
-    stock = padded_model(loaded.model, loaded.tokenizer)
-
-    def answers(batch: TokenBatch) -> Tensor:
-        first = torch.full((len(batch.lengths), 1), begin, device=stock.device)
-        logits: Tensor = stock(batch, decoder_input_ids=first).logits[:, 0, tokens]
-        return logits
-
+    backbone, answers = packed_t5(loaded.model, dtype=loader.dtype)
     template = joined_template(loaded.tokenizer, PREFIX)
     limit = loaded.limit if loaded.limit < 10**6 else MOST_TOKENS
     return BatchedPairClassifier(
         loaded.info,
-        PairLogits(stock.device, True, answers),
+        PairLogits.of(backbone, lambda batch: answers(batch)[:, tokens]),
         PairTokenizer(loaded.tokenizer, limit, template),
         columns=(0, 1),
         batch_tokens=loader.config.batch_tokens,

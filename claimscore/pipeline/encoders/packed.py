@@ -258,7 +258,7 @@ def made_by_intel() -> bool:
 
 
 def tanh_gelu(states: Tensor) -> Tensor:
-    """GELU as GPT-2, ALBERT and others approximate it."""
+    """GELU as T5 and others approximate it."""
     return F.gelu(states, approximate="tanh")
 
 
@@ -312,6 +312,12 @@ class Layer:
         normed = first(states)
         given = normed[segments.starts] if first_only else normed
         attended = self._attend(given, normed, segments, asked)
+        return self._feed(second(attended), attended)
+
+    def cross(self, asked: Tensor, read: Tensor, segments: Segments) -> Tensor:
+        """A decoder's: ``[rows, hidden]`` to the same, each attending to its row of ``read``."""
+        first, second = self._norms
+        attended = self._attend(first(asked), read, segments, asked)
         return self._feed(second(attended), attended)
 
     def _attend(self, asked: Tensor, states: Tensor, segments: Segments, plus: Tensor) -> Tensor:

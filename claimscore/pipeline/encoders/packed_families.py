@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from claimscore.pipeline.encoders.packed import (
     LayerParts,
     LengthGroup,
     PackedBackbone,
+    Product,
     Segments,
     attend,
     tanh_gelu,
@@ -155,6 +157,29 @@ def _gelu_or(name: Any, module: Any) -> Callable[[Tensor], Tensor]:
 _GELUS = {"gelu": F.gelu, "gelu_new": tanh_gelu, "gelu_pytorch_tanh": tanh_gelu}
 
 
+class _Bucketed:
+    """MPNet's and T5's attention: a learnt bias for each head by the distance of two tokens."""
+
+    def __init__(
+        self, bucket: Callable[[Tensor], Tensor], bias: nn.Embedding, scale: float | None = None
+    ) -> None:
+        self._bucket, self._bias, self._scale = bucket, bias, scale
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> Tensor:
+        first_only = len(query) != len(key)
+
+        def bias(group: LengthGroup) -> Tensor:
+            table: Tensor = segments.once(("bias", group.length), lambda: self._table(group.length))
+            return table[:, :1] if first_only else table
+
+        return attend(query, key, value, segments, scale=self._scale, bias=bias)
+
+    def _table(self, length: int) -> Tensor:
+        places = torch.arange(length, device=self._bias.weight.device)
+        output: Tensor = self._bias(self._bucket(places[None, :] - places[:, None]))
+        return output.permute(2, 0, 1).contiguous()
+
+
 class _Disentangled:
     """DeBERTa's attention: beside content to content, content to distance and distance to content.
 
@@ -270,6 +295,83 @@ def _turned(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(given * cos, other, sin).to(states.dtype)
 
 
+def packed_t5(
+    model: Any, *, dtype: torch.dtype
+) -> tuple[PackedBackbone, Callable[[TokenBatch], Tensor]]:
+    """Return a T5's encoder, to run packed, and what gives the logits ``[rows, vocabulary]`` of the
+    first token of each row's answer. It takes the model over; ``dtype`` is that of the products.
+
+    At that token the decoder attends to nothing but itself, so its self-attention is two products.
+    """
+    model = model.float()
+    config, decoder = model.config, model.decoder
+    encoder, embedding, head = model.encoder, model.shared, model.lm_head
+    own = encoder.block[0].layer[0].SelfAttention
+    bucket = partial(
+        own._relative_position_bucket,
+        num_buckets=config.relative_attention_num_buckets,
+        max_distance=config.relative_attention_max_distance,
+    )
+    bucketed = _Bucketed(bucket, own.relative_attention_bias, scale=1.0)
+
+    def parts(attention: Any, norm: nn.Module, feed: Any, attend_as: Attention) -> LayerParts:
+        block = feed.DenseReluDense
+        return LayerParts(
+            query=attention.q,
+            key=attention.k,
+            value=attention.v,
+            attended=attention.o,
+            inner=block.wi_0 if config.is_gated_act else block.wi,
+            gate=block.wi_1 if config.is_gated_act else None,
+            outer=block.wo,
+            norms=(norm, feed.layer_norm),
+            heads=config.num_heads,
+            activation=_gelu_or(config.dense_act_fn, block.act),
+            attention=attend_as,
+            normed_sum=False,
+        )
+
+    reading = [
+        Layer(parts(one.SelfAttention, one.layer_norm, feed, bucketed), dtype)
+        for one, feed in (block.layer for block in encoder.block)
+    ]
+    answering = []
+    for first, cross, feed in (block.layer for block in decoder.block):
+        itself = first.SelfAttention
+        layer = parts(cross.EncDecAttention, cross.layer_norm, feed, partial(attend, scale=1.0))
+        answering.append(
+            (
+                first.layer_norm,
+                Product(itself.v, dtype, dtype),
+                Product(itself.o, dtype, torch.float32),
+                Layer(layer, dtype),
+            )
+        )
+    backbone = PackedBackbone(
+        lambda inputs: embedding(inputs["input_ids"][0]),
+        reading,
+        device=next(model.parameters()).device,
+        with_types=False,
+        norm=encoder.final_layer_norm,
+    )
+    norm, begin = decoder.final_layer_norm, embedding.weight[config.decoder_start_token_id]
+    model.encoder = model.decoder = None  # their weights are laid out anew
+
+    def logits(batch: TokenBatch) -> Tensor:
+        packed = backbone.prepare(batch)
+        read = backbone.states(packed)
+        states = begin.expand(len(batch.lengths), -1)
+        for normed, value, out, layer in answering:
+            states = layer.cross(out(value(normed(states)), states), read, packed.segments)
+        states = norm(states)
+        if config.scale_decoder_outputs:
+            states = states * config.d_model**-0.5
+        output: Tensor = head(states)
+        return output
+
+    return backbone, logits
+
+
 def _is_disentangled(config: Any) -> bool:
     """DeBERTa-v2's largest models have a convolution besides, others may have no distances."""
     return bool(config.relative_attention) and not getattr(config, "conv_kernel_size", 0)
@@ -277,6 +379,11 @@ def _is_disentangled(config: Any) -> bool:
 
 def _is_plainly_rotary(config: Any) -> bool:
     return all(kind["rope_type"] == "default" for kind in config.rope_parameters.values())
+
+
+def _distances(model: Any, layer: Any) -> Attention:
+    encoder = model.encoder
+    return _Bucketed(encoder.relative_position_bucket, encoder.relative_attention_bias)
 
 
 def _disentangled(model: Any, layer: Any) -> Attention:
@@ -307,6 +414,10 @@ _ALBERT_PARTS = _paths(
 _DISTILBERT_PARTS = _paths(
     "attention.q_lin attention.k_lin attention.v_lin attention.out_lin ffn.lin1 ffn.lin2 "
     "sa_layer_norm+output_layer_norm ffn.activation"
+)
+_MPNET_PARTS = _paths(
+    "attention.attn.q attention.attn.k attention.attn.v attention.attn.o intermediate.dense "
+    "output.dense attention.LayerNorm+output.LayerNorm intermediate.intermediate_act_fn"
 )
 _DEBERTA_PARTS = BERT_PARTS | {
     name: f"attention.self.{name}_proj" for name in ("query", "key", "value")
@@ -340,6 +451,7 @@ FAMILIES = {
         lambda model, first: model.classifier(F.relu(model.pre_classifier(first))),
         layers="transformer.layer",
     ),
+    "mpnet": _ROBERTA._replace(parts=_MPNET_PARTS, attention=_distances),
     "deberta-v2": Family(
         _DEBERTA_PARTS,
         lambda model, first: model.classifier(model.pooler(first[:, None])),

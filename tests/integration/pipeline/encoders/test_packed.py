@@ -10,17 +10,17 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, T5Config, T5ForConditionalGeneration
 
 from claimscore.pipeline.encoders import packed as products
-from claimscore.pipeline.encoders.packed_families import family_of, packed_backbone
+from claimscore.pipeline.encoders.packed_families import family_of, packed_backbone, packed_t5
 from claimscore.pipeline.encoders.tokenizing import TokenBatch, WholeRows, ragged
 from tests.support.tiny_models import Folders
 
 #: Tests of each role compare their numbers with the stock model's.
 PACKED = (
     *("bert", "electra", "roberta", "xlm-roberta", "albert"),
-    *("distilbert", "deberta-v2", "modernbert"),
+    *("distilbert", "mpnet", "deberta-v2", "modernbert"),
 )
 
 
@@ -45,6 +45,31 @@ def one_by_one(model: Any, batch: TokenBatch) -> Tensor:
     """The stock model's states of each row alone, ``[all tokens, hidden]``."""
     rows = [model(torch.from_numpy(ids)[None]) for ids in batch.split()]
     return torch.cat([row.last_hidden_state[0] for row in rows])
+
+
+@pytest.mark.parametrize("block", ["relu", "gated-gelu"])
+@pytest.mark.parametrize("is_tied", [True, False])
+@torch.inference_mode()
+def test_a_t5_gives_the_stock_models_first_answer(block: str, is_tied: bool) -> None:
+    """Rows longer than the exact distances, and of one token; T5 itself and Flan-T5."""
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 3}
+    config = T5Config(
+        **sizes,
+        **{"vocab_size": 70, "feed_forward_proj": block, "tie_word_embeddings": is_tied},
+        **{"decoder_start_token_id": 0, "relative_attention_num_buckets": 8},
+    )
+    torch.manual_seed(0)
+    stock = T5ForConditionalGeneration(config).eval()
+    batch, start = batch_of([*rows(), [7]]), torch.zeros(1, 1, dtype=torch.long)
+    expected = torch.stack(
+        [
+            stock(torch.from_numpy(ids)[None], decoder_input_ids=start).logits[0, 0]
+            for ids in batch.split()
+        ]
+    )
+    _, answers = packed_t5(stock, dtype=torch.float32)
+    assert expected.std() > 0.05
+    torch.testing.assert_close(answers(batch), expected, atol=2e-5, rtol=0)
 
 
 def test_a_padding_token_within_a_text_is_not_counted(tiny: Folders) -> None:
