@@ -238,7 +238,8 @@ class RunDirectory:
     def forget_settings(self, names: Iterable[str]) -> None:
         """Take settings out of run.toml (dotted names): nothing was made with them yet."""
         self._for_writing()
-        write_settings(self.path, without(self.settings, names))
+        if stored := self.settings:
+            write_settings(self.path, without(stored, names))
 
     def plan(self) -> dict[str, Any]:
         """What `write_plan` stored. `ConfigError` where there is nothing, or it is damaged."""

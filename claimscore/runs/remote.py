@@ -253,12 +253,13 @@ class RemoteCopy:
             self._rows += rows
 
     def send_job(self, path: Path) -> None:
-        """Send the record of a batch job now; where it is gone, the next send, which has its
-        answers, removes it there."""
+        """Send what is new, the ledger too, and then the record of a batch job, before it is made;
+        where the record is gone, the next send, which has its answers, removes it there."""
         self.check()
         name = f"{_JOBS_FOLDER}/{path.parent.name}/{path.name}"
         if path.exists():
             _copy(path, self.folder / name)
+            self.send()
             self._objects.put(name, path)
             self._sent[name] = None
         else:

@@ -10,8 +10,8 @@ import pytest
 
 from claimscore.pipeline import model_stage as working
 from tests.fake_server import Body, FakeServer, plain_answer
-from tests.integration.pipeline.test_model_results import Classifier
 from tests.support.command_line import claimscore, table
+from tests.support.pass_doubles import FunctionClassifier
 from tests.support.prompt_files import prompt_file
 from tests.support.rated_tables import write_jsonl
 
@@ -154,7 +154,7 @@ def test_only_new_pairs_go_through_the_model(
 ) -> None:
     """The claims of the other version are the same but for one summary's: its pairs are new."""
     source = records(tmp_path / "in.jsonl", 3)
-    model = Classifier()
+    model = FunctionClassifier(lambda *_: (0.2, 0.3, 0.5))
     monkeypatch.setattr(working, "load_model", lambda role, config: model)
 
     def score(out: str, *more: object) -> Any:

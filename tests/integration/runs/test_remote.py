@@ -218,6 +218,7 @@ def test_answers_and_batch_jobs_go_along(where: str, machine: Machine, tmp_path:
     cache = DiskCache(tmp_path / "one-cache", on_kept=copy.add_answers)
     cache.put_many({key: completion("hi")})
     copy.send_job(job)
+    assert ".state/manifest.log" in Objects(where).names(), "what is new goes before it"
     assert f".state/batches/{'0' * 16}/{job.name}" in Objects(where).names(), "before the job"
     copy.send()
     copy._ended.set()
