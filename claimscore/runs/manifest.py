@@ -7,8 +7,8 @@ It is a file of lines, each a CRC-32 and an entry; the last entry about a step o
     1f0c33e2 {"step":"nli-a-b","chunks":[0,64,1],"rows":{...},...}    0 to 63 are compacted
     77ab0412 {"undone":{"nli-a-b":[3,5]}}                             3 and 5 are undone
 
-In memory each step has a list with the `PartSet` of each chunk. Compaction keeps the number of
-sets small, so a run over a million records takes a few megabytes.
+In memory each step has the `PartSet` of each finished chunk. Compaction keeps the number of sets
+small, so a run over a million records takes some twenty megabytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -59,7 +59,7 @@ class Manifest:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._by_step: dict[str, list[PartSet | None]] = {}
+        self._by_step: dict[str, dict[int, PartSet]] = {}
         self._sets: dict[PartSet, None] = {}  # those that count, in the order they came
         self._mutex = threading.RLock()
         self._size = self._n_lines = self._n_kept = 0
@@ -90,11 +90,12 @@ class Manifest:
 
     def has(self, chunk: int, step: str) -> bool:
         """Whether a step is finished for a chunk."""
-        return self._set(chunk, step) is not None
+        return chunk in self._by_step.get(step, ())
 
-    def _set(self, chunk: int, step: str) -> PartSet | None:
-        sets = self._by_step.get(step, ())
-        return sets[chunk] if chunk < len(sets) else None
+    def _sets_of(self, step: str, chunks: Iterable[int]) -> dict[int, PartSet]:
+        """The sets of those of the chunks for which a step is finished, in their order."""
+        sets = self._by_step.get(step, {})
+        return {chunk: sets[chunk] for chunk in chunks if chunk in sets}
 
     def steps(self, chunk: int) -> frozenset[str]:
         """The finished steps of a chunk."""
@@ -109,8 +110,7 @@ class Manifest:
     def chunks_with(self, step: str) -> list[int]:
         """The chunks for which a step is finished."""
         with self._mutex:
-            sets = self._by_step.get(step, ())
-            return [chunk for chunk, parts in enumerate(sets) if parts is not None]
+            return sorted(self._by_step.get(step, ()))
 
     def counts(self, first: int = 0, end: int | None = None) -> Counter[str]:
         """Rows of each table that the finished steps of the chunks `first` to `end`, or of all,
@@ -137,7 +137,11 @@ class Manifest:
                 rows
                 for name in sorted(self._by_step)
                 if step in (None, name)
-                for parts, start, stop in _runs(self._by_step[name][first:end], first)
+                for parts, start, stop in _runs(
+                    self._sets_of(
+                        name, sorted(self._by_step[name]) if end is None else range(first, end)
+                    )
+                )
                 for table in parts.checksums
                 if (rows := parts.range(table, start, stop)).rows
             ]
@@ -149,15 +153,16 @@ class Manifest:
 
     def chunks_in(self, parts: PartSet) -> list[int]:
         """The chunks for which a set counts."""
-        return [n for n in range(parts.first, parts.end) if self._set(n, parts.step) is parts]
+        of_step = self._sets_of(parts.step, range(parts.first, parts.end))
+        return [chunk for chunk, other in of_step.items() if other is parts]
 
     # Changes; every process sees them once these return
 
     def new_set(self, step: str, first: int, end: int, rows: dict[str, list[int]]) -> PartSet:
         """A set without checksums, whose files have other names than those that count."""
         with self._mutex:
-            before = self._by_step.get(step, [])[first:end]
-        generation = 1 + max((parts.generation for parts in before if parts), default=-1)
+            before = self._sets_of(step, range(first, end)).values()
+        generation = 1 + max((parts.generation for parts in before), default=-1)
         return PartSet(step, first, end, generation, rows, {})
 
     def compactable(self, step: str, first: int, end: int) -> PartSet | None:
@@ -166,15 +171,11 @@ class Manifest:
         None where a chunk is missing, they are together already, or the step has no table.
         """
         with self._mutex:
-            sets = [parts for parts in self._by_step.get(step, ())[first:end] if parts is not None]
-        if len(sets) < end - first or len(set(sets)) == 1:
+            sets = self._sets_of(step, range(first, end))
+        if len(sets) < end - first or len(set(sets.values())) == 1:
             return None
-        tables = sorted({table for parts in sets for table in parts.rows})
-        numbers = range(first, end)
-        rows = {
-            t: [parts.range(t, n, n + 1).rows for n, parts in zip(numbers, sets, strict=True)]
-            for t in tables
-        }
+        tables = sorted({table for parts in sets.values() for table in parts.rows})
+        rows = {t: [parts.range(t, n, n + 1).rows for n, parts in sets.items()] for t in tables}
         return self.new_set(step, first, end, rows) if rows else None
 
     def add(self, parts: PartSet) -> list[PartSet]:
@@ -204,17 +205,16 @@ class Manifest:
         new, undone = (entry, {}) if isinstance(entry, PartSet) else (None, entry)
         superseded = []
         if new is not None:
-            self._sets[new] = None
-            sets = self._by_step.setdefault(new.step, [])
-            sets.extend([None] * (new.end - len(sets)))
             undone = {new.step: range(new.first, new.end)}
         for step, chunks in undone.items():
-            sets = self._by_step.get(step, [])
-            before = dict.fromkeys(sets[chunk] for chunk in chunks if chunk < len(sets))
-            for chunk in chunks:
-                if chunk < len(sets):
-                    sets[chunk] = new
-            superseded += [old for old in before if old and old not in sets[old.first : old.end]]
+            sets, before = self._by_step.setdefault(step, {}), self._sets_of(step, chunks)
+            for chunk in before:
+                del sets[chunk]
+            if new is not None:
+                sets.update(dict.fromkeys(chunks, new))
+            superseded += [old for old in dict.fromkeys(before.values()) if not self.chunks_in(old)]
+        if new is not None:
+            self._sets[new] = None
         for old in superseded:
             del self._sets[old]
         return superseded
@@ -235,21 +235,23 @@ class Manifest:
 
     def _rewrite(self) -> None:
         """Put as few lines as lead to this state in the place of all."""
-        undone = {s: [n for n, p in enumerate(sets) if not p] for s, sets in self._by_step.items()}
+        undone: dict[str, list[int]] = {}
+        for parts in self._sets:
+            missing = {*range(parts.first, parts.end)} - self._by_step[parts.step].keys()
+            undone.setdefault(parts.step, []).extend(sorted(missing))
         entries: list[Entry] = [*self._sets, undone]
         lines = b"".join(map(_line, entries))
         write_bytes(self._path, lines)
         self._size, self._n_lines, self._n_kept = len(lines), len(entries), len(entries)
 
 
-def _runs(sets: Sequence[PartSet | None], first: int = 0) -> Iterator[tuple[PartSet, int, int]]:
-    """The chunks one after the other that are in the same set: the set, the first chunk, the end;
-    `first` is the first chunk of all."""
-    for parts, group in itertools.groupby(sets):
-        end = first + sum(1 for _ in group)
-        if parts is not None:
-            yield parts, first, end
-        first = end
+def _runs(sets: Mapping[int, PartSet]) -> Iterator[tuple[PartSet, int, int]]:
+    """The chunks one after the other that are in the same set: the set, the first chunk, the
+    end."""
+    numbered = enumerate(sets.items())
+    for (parts, _), group in itertools.groupby(numbered, lambda at: (at[1][1], at[1][0] - at[0])):
+        chunks = [chunk for _, (chunk, _) in group]
+        yield parts, chunks[0], chunks[-1] + 1
 
 
 def _line(entry: Entry) -> bytes:
@@ -281,6 +283,7 @@ def _entry(line: bytes) -> Entry:
         and len(step) <= _LONGEST_STEP
         and all(map(_is_count, (first, end, generation, *itertools.chain(*checksums.values()))))
         and first < end <= MOST_CHUNKS
+        and (rows or end == first + 1)  # else no length of the line bounds the span
         and rows.keys() <= PART_TABLES
         and {table for table in rows if sum(rows[table])} == checksums.keys()
         and all(len(counts) == end - first for counts in rows.values())

@@ -215,7 +215,7 @@ def test_no_link_is_followed(name: str, out: Path, tmp_path: Path, cli: Command)
     assert before == [p.read_bytes() for p in sorted(target.parent.rglob("*")) if p.is_file()]
 
 
-# Damage that somebody made
+# Damage by hand
 
 
 @pytest.mark.parametrize(
@@ -240,6 +240,7 @@ def test_no_link_is_followed(name: str, out: Path, tmp_path: Path, cli: Command)
             "checksums": {"claims": [1, ""]},
         },
         {"step": "x" * 300, "chunks": [0, 1, 0], "rows": {}, "checksums": {}},
+        {"step": "x", "chunks": [0, 1 << 24, 0], "rows": {}, "checksums": {}},
         {"undone": {"x": [0.5]}},
         {"step": ["x"], "chunks": [0, 1]},
         ["x"],

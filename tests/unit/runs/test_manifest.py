@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import tempfile
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from claimscore.runs import manifest as manifest_module
-from claimscore.runs.manifest import Manifest
+from claimscore.runs.manifest import MOST_CHUNKS, Manifest
 from claimscore.runs.parts import Checksum, PartSet, RowRange
 
 STEPS, TABLES, CHUNKS = ("facts", "decompose-a", "nli"), ("claims", "failures"), 12
@@ -51,6 +52,18 @@ def test_a_torn_last_line_is_ignored(tmp_path: Path, cut: int) -> None:
         stream.write('12345678 {"step":"a"')  # half a line of a full disk
     finish(again, 2, "a", claims=1)
     assert (Manifest(path).chunks_with("a"), Manifest(path).damaged) == ([0, 1, 2], [])
+
+
+def test_a_far_chunk_takes_no_room(tmp_path: Path) -> None:
+    """Lines of a stranger: a list up to the chunk would take 128 MB for each step."""
+    path, far = tmp_path / "manifest.log", MOST_CHUNKS - 1
+    tracemalloc.start()
+    manifest = writer(path)
+    for step in map(str, range(40)):
+        finish(manifest, far, step)
+    assert Manifest(path).steps(far) == manifest.steps(far) == {*map(str, range(40))}
+    assert tracemalloc.get_traced_memory()[1] < 10e6
+    tracemalloc.stop()
 
 
 # Any changes
