@@ -284,22 +284,30 @@ class RemoteCopy:
                     self._sent[name] = checksum
             self._look()
             self._objects.put(MANIFEST, snapshot)
-            self._send_files()
+            _, ledger = self._record["common"] or ("", _digest(b""))
+            ledger = self._send_files() or ledger
             self._send_answers()
-            self._save(self._state())
+            self._save([_digest(snapshot.read_bytes()), ledger])
             self._objects.put(_MARKER, self._sign())
             self._objects.delete(superseded)
             for name in superseded:
                 del self._sent[name]
 
-    def _send_files(self) -> None:
+    def _send_files(self) -> str | None:
+        """Send the files that have changed; the digest of the ledger, where that was sent."""
+        digest = None
         for name in FILES:
+            path = self.folder / name
             with contextlib.suppress(FileNotFoundError):
-                status = (self.folder / name).stat()
+                status = path.stat()
                 if self._sent.get(name) != (status.st_size, status.st_mtime_ns):
-                    ledger = self.ledger if name == SPEND else None
-                    self._objects.put(name, ledger() if ledger else self.folder / name)
+                    content: bytes | Path = path
+                    if name == SPEND:
+                        content = self.ledger() if self.ledger else path.read_bytes()
+                        digest = _digest(content)
+                    self._objects.put(name, content)
                     self._sent[name] = status.st_size, status.st_mtime_ns
+        return digest
 
     def _send_answers(self) -> None:
         with self._mutex:

@@ -134,6 +134,24 @@ def test_a_second_machine_is_refused_until_it_takes_over(where: str, machine: Ma
     assert chunks(where) == [0, 1]
 
 
+def test_a_take_over_within_a_send_is_not_taken_for_ours(where: str, machine: Machine) -> None:
+    """The other machine, whose manifest has no step, writes while the ledger is sent."""
+    run = RunDirectory(where).__enter__()
+    run.check_settings(SETTINGS)
+    step(run, 0, "a")
+    (run.state / "spend.jsonl").write_bytes(b"")
+
+    def other_machine() -> bytes:
+        Objects(where).put(".state/manifest.log", b"")
+        return b""
+
+    copy_of(run).ledger = other_machine
+    copy_of(run).send()
+    copy_of(run)._ended.set()
+    run._folder.release()
+    assert chunks(where) == []
+
+
 def test_local_work_that_was_never_sent_is_kept(where: str, machine: Machine) -> None:
     """On the machine that was killed; another one goes on from the last send."""
     killed(where, "a", "b", sent=1)
