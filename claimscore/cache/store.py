@@ -31,6 +31,9 @@ from claimscore.types import Completion
 #: The name that diskcache gives the file.
 DATABASE = "cache.db"
 
+#: The file of locks on keys beside it; it is made once the database has its tables.
+_IN_FLIGHT = f"{DATABASE}.in-flight"
+
 #: SQLite's `user_version` of our files: "cs", and the format. It is set before any table is made.
 MARK = 0x6373_0002
 
@@ -189,7 +192,7 @@ class DiskCache:
             self._identity = _identity(path)
         except (OSError, sqlite3.Error) as exc:
             raise _explained(exc, path, ConfigError) from exc
-        self._in_flight = KeyLocks(path.with_name(f"{DATABASE}.in-flight"))
+        self._in_flight = KeyLocks(path.with_name(_IN_FLIGHT))
 
     @classmethod
     def is_in(cls, folder: Path) -> bool:
@@ -282,17 +285,21 @@ class DiskCache:
 
 
 def _check_maker(path: Path) -> None:
-    """Make a private file; `ConfigError` where one has tables that this version did not make.
+    """Make a private file; `ConfigError` where one has tables that this version did not make, an
+    error of SQLite where it has lost those that it had.
 
     diskcache would add its own to any file. Only a connection may look: closing another handle of
     the file would drop SQLite's locks in this process.
     """
+    had_tables = path.exists() and path.with_name(_IN_FLIGHT).exists()
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     name = f"file:{quote(str(path))}?mode=rw"
     with contextlib.closing(sqlite3.connect(name, uri=True)) as connection:
         ((mark,),) = connection.execute("PRAGMA user_version")
         ((n_changes,),) = connection.execute("PRAGMA schema_version")
+    if had_tables and not n_changes:
+        raise sqlite3.DatabaseError("it was emptied; remove it to begin anew")
     if mark != MARK and n_changes:
         raise ConfigError(
             f"{path}: not a cache of this version of claimscore; carry the answers of another "

@@ -255,6 +255,7 @@ def test_a_file_of_another_maker_is_left_alone(tmp_path: Path, statements: list[
         pytest.param(lambda db: overwrite(db, 44, b"\0\0\0\x09"), "format", id="schema format"),
         pytest.param(lambda db: overwrite(db, 100, b"\x05" * 900), "malformed", id="schema"),
         pytest.param(lambda db: db.write_bytes(b"text" * 999), "not a database", id="text"),
+        pytest.param(lambda db: db.write_bytes(b""), "emptied", id="emptied"),
     ],
 )
 def test_a_damaged_file_is_refused_as_it_is(
