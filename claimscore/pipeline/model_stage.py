@@ -34,11 +34,6 @@ from claimscore.pipeline.settings import add_settings, model_settings
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON
 
-#: Chunks that may wait for each worker. Enough that a device never waits for a chunk that is about
-#: to come, little enough that requests are not paid far ahead of what the models can take. Waiting
-#: chunks are on disk, so they take no memory.
-QUEUED_CHUNKS = 8
-
 #: A chunk is given to so many workers that die over it, one after the other; then the run stops.
 CHUNK_TRIES = 5
 
@@ -328,7 +323,6 @@ class ModelStage:
         stopping: threading.Event,
     ) -> None:
         self._queue = deque[_Waiting]()
-        self._room = anyio.Semaphore(QUEUED_CHUNKS)
         self._ready = anyio.Semaphore(0)  # what is in the queue, and at last its end
         self._directory = directory
         self._pool = pool
@@ -338,10 +332,9 @@ class ModelStage:
         self._n_open = 0
         self._has_all = False
 
-    async def put(self, item: ChunkTodo) -> None:
-        """Hand a chunk whose tasks are done to the models; waits while too much is waiting."""
+    def put(self, item: ChunkTodo) -> None:
+        """Hand a chunk whose tasks are done to the models; it waits on disk for its turn."""
         self._n_open += 1
-        await self._room.acquire()
         self._queue.append(_Waiting(item))
         self._ready.release()
 
@@ -364,8 +357,6 @@ class ModelStage:
         async with anyio.create_task_group() as around:
             around.start_soon(self._end_threads)
             await self._pool.finish_loading()
-            for _ in range(QUEUED_CHUNKS * (len(self._pool.workers) - 1)):
-                self._room.release()
             around.start_soon(self._pool.keep_in_touch, self._is_over)
             async with anyio.create_task_group() as group:
                 for worker in self._pool.workers:
@@ -391,10 +382,7 @@ class ModelStage:
         if not self._queue:
             self._ready.release()
             return None
-        waiting = self._queue.popleft()
-        if not waiting.deaths:
-            self._room.release()
-        return waiting
+        return self._queue.popleft()
 
     async def _take(self, waiting: _Waiting, worker: ModelWorker) -> None:
         """Do a chunk, or put it back where the worker died over it."""

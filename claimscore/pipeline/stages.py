@@ -1,8 +1,8 @@
 """The two stages of a run, working at the same time.
 
 The LLM stage has a few chunks open and one engine; a chunk whose tasks are done goes through a
-queue to the model stage. A full queue holds the LLM stage back. Every finished step of a chunk
-stands in the run directory's manifest, so running again is resuming.
+queue to the model stage, which never holds requests up. Every finished step of a chunk stands in
+the run directory's manifest, so running again is resuming.
 
 `--engine local` and `--engine ray` differ in the `ModelPool` that they give, and in nothing else.
 """
@@ -162,7 +162,7 @@ class Stages:
             else:
                 task_status.started()
             if item.passes:
-                await self._model_stage.put(item)
+                self._model_stage.put(item)
             else:
                 await anyio.to_thread.run_sync(self._directory.compact, item.chunk)
         finally:

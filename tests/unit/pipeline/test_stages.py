@@ -1,7 +1,8 @@
 """Which steps of which chunks are missing, the order in which chunks are asked about, and pace."""
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,24 +82,30 @@ def test_retry_failed_redoes_the_step_and_what_was_made_from_it(directory: RunDi
     assert not directory.manifest.steps(1).intersection(MODEL_STEPS)
 
 
-def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Path) -> None:
-    """Chunks that are open together would be done together, and the models would wait: the next
-    one is opened when the engine runs short, so each ends a chunk's time after the one before."""
+async def answer(request: Request) -> Completion:
+    await anyio.sleep(0.001)
+    text = request.messages[-1].content
+    return Completion(json.dumps({"claims": [text]}), model="m")
 
-    async def answer(request: Request) -> Completion:
-        await anyio.sleep(0.001)
-        text = request.messages[-1].content
-        return Completion(json.dumps({"claims": [text]}), model="m")
+
+def chunks_asked(
+    out: Path,
+    n_chunks: int,
+    n_rows: int,
+    model: FakeModel,
+    answer: Callable[[Request], Awaitable[Completion]] = answer,
+) -> list[int]:
+    """The chunk of each request that was sent, in order; every chunk is done in the end."""
 
     async def work() -> None:
         async with make(provider, max_concurrency=4) as engine:
             progress = Progress()
-            workers = [Worker({"nli": FakeModel()})]
+            workers = [Worker({"nli": model})]
             pool = LocalModels(lambda: workers, directory, progress, is_later=False)
             await Stages(plan, directory, left, engine, pool, progress).run()
 
-    provider, n_chunks, n_rows = FakeProvider(answer), 5, 20
-    with RunDirectory(tmp_path / "run") as directory:
+    provider = FakeProvider(answer)
+    with RunDirectory(out) as directory:
         for n in range(n_chunks):
             texts = [f"Room {i} of chunk {n} is warm." for i in range(n_rows)]
             ids = [f"{n}-{i}" for i in range(n_rows)]
@@ -108,9 +115,35 @@ def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Pat
         left = find_todo(plan, directory, n_chunks, retry_failed=False)
         run_blocking(work)
         assert directory.manifest.counts()["claims"] == 2 * n_chunks * n_rows
+        assert not find_todo(plan, directory, n_chunks, retry_failed=False)
     texts = [request.messages[-1].content for request in provider.asked]
-    asked = [int(text.partition("chunk ")[2][0]) for text in texts]
+    return [int(text.partition("chunk ")[2].partition(" ")[0]) for text in texts]
+
+
+def test_a_chunk_has_its_answers_before_the_next_one_has_its_share(tmp_path: Path) -> None:
+    """Chunks that are open together would be done together, and the models would wait: the next
+    one is opened when the engine runs short, so each ends a chunk's time after the one before."""
+    n_chunks, n_rows = 5, 20
+    asked = chunks_asked(tmp_path / "run", n_chunks, n_rows, FakeModel())
     assert sorted(asked) == [chunk for chunk in range(n_chunks) for _ in range(n_rows)]
     for chunk in range(n_chunks - 1):
         last = max(place for place, of in enumerate(asked) if of == chunk)
         assert last < (chunk + 1) * n_rows + 2 * 4
+
+
+def test_a_slow_model_holds_no_request_up(tmp_path: Path) -> None:
+    """Among many chunks whose answers are stored the last may lack some: it waits for no model."""
+    n_chunks, all_are_asked = 40, threading.Event()
+
+    class Slow(FakeModel):
+        def classify(self, *args: Any, **options: Any) -> Any:
+            assert all_are_asked.wait(20), "the last request waits for the models"
+            return super().classify(*args, **options)
+
+    async def last_is_heard(request: Request) -> Completion:
+        if f"chunk {n_chunks - 1} " in request.messages[-1].content:
+            all_are_asked.set()
+        return await answer(request)
+
+    asked = chunks_asked(tmp_path / "run", n_chunks, 1, Slow(), last_is_heard)
+    assert sorted(asked) == list(range(n_chunks))
