@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from anyio import CapacityLimiter, Event, to_thread
 
@@ -15,6 +16,7 @@ from claimscore.baseline import parser
 from claimscore.baseline.extraction import extract
 from claimscore.baseline.facts import facts
 from claimscore.baseline.parser import find_backbone
+from claimscore.baseline.references import Antecedents, Mentions, completed, mentions_of
 from claimscore.baseline.tree import Tree, move_stops
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
@@ -31,42 +33,68 @@ _LISTING = re.compile(
 )
 
 
+class _Reading(NamedTuple):
+    """The claims of a sentence, part by part, with what each part mentions."""
+
+    claims: list[list[str]]
+    mentions: list[Mentions]
+
+
 class ClaimMaker:
     """Makes the claims of texts; sentences that it has seen before cost nothing."""
 
     def __init__(self) -> None:
-        self._known: dict[str, list[str]] = {}
+        self._known: dict[str, _Reading] = {}
 
-    def claims(self, texts: Sequence[str]) -> list[list[str]]:
+    def claims(self, texts: Sequence[str], before: Sequence[str] = ()) -> list[list[str]]:
         """The single claims of each text, sentence by sentence, each a sentence.
 
-        A sentence that is one claim, or cannot be cut with certainty, is one claim as it stands.
-        The words of a claim are those of its sentence, with articles, forms of "be", "at" and the
-        past tense of participles. Sentences are parsed together. `ConfigError` where the parser's
-        backbone is not installed.
+        `before` holds what stands before each text: with the earlier sentences of the text it says
+        what a pronoun stands for. A sentence that is one claim, or cannot be cut with certainty, is
+        one claim as it stands. The words of a claim are those of its sentence, with articles, forms
+        of "be", "at" and the past tense of participles, and with names for pronouns. Sentences are
+        parsed together. `ValueError` where `before` has another length than `texts`; `ConfigError`
+        where the parser's backbone is not installed.
         """
-        sentences = [split_sentences(text, splitter="rules") for text in texts]
-        made = iter(self.sentence_claims([s for of_text in sentences for s in of_text]))
-        return [
-            [claim for of in islice(made, len(of_text)) for claim in of] for of_text in sentences
-        ]
+        of_texts = [_sentences(text) for text in texts]
+        contexts = [_sentences(text) for text in before or [""] * len(texts)]
+        read = self._read([s for sentences in (*contexts, *of_texts) for s in sentences])
+        made: list[list[str]] = []
+        for context, sentences in zip(contexts, of_texts, strict=True):
+            antecedents = Antecedents()
+            for mentions in (m for sentence in context for m in read[sentence].mentions):
+                antecedents.read(mentions)
+            parts = (part for sentence in sentences for part in zip(*read[sentence], strict=True))
+            of_text: list[str] = []
+            for claims, mentions in parts:
+                names = antecedents.read(mentions)
+                of_text += [completed(claim, names) for claim in claims]
+            made.append(of_text)
+        return made
 
-    def sentence_claims(self, sentences: Sequence[str]) -> list[list[str]]:
-        """The claims of each sentence; none of one without a word."""
+    def _read(self, sentences: Sequence[str]) -> dict[str, _Reading]:
+        """The reading of each sentence."""
         known = self._known
-        claims = {s: known[s] for s in sentences if s in known}
-        new = [s for s in dict.fromkeys(sentences) if s not in claims and re.search(r"\w", s)]
-        if new:
-            read = {s: _with_first_title(s) for s in new}
-            parts = {s: text.split("; ") for s, (text, _) in read.items()}
-            trees = iter(parser.load().parse_all([part for s in new for part in parts[s]]))
-            for sentence in new:
-                text, titles = read[sentence]
-                made = _claims_of(text, parts[sentence], list(islice(trees, len(parts[sentence]))))
-                known[sentence] = claims[sentence] = _with_each_title(made, titles)
+        readings = {s: known[s] for s in sentences if s in known}
+        new = [s for s in dict.fromkeys(sentences) if s not in readings]
+        first = {s: _with_first_title(s) for s in new}
+        parts = {s: text.split("; ") for s, (text, _) in first.items()}
+        trees = iter(parser.load().parse_all([part for s in new for part in parts[s]]))
+        for sentence in new:
+            text, titles = first[sentence]
+            of_parts = list(islice(trees, len(parts[sentence])))
+            claims = _claims_of(text, parts[sentence], of_parts)
+            claims = [_with_each_title(of_part, titles) for of_part in claims]
+            mentions = [mentions_of(tree) for tree in of_parts]
+            known[sentence] = readings[sentence] = _Reading(claims, mentions)
         for oldest in list(islice(known, max(0, len(known) - _REMEMBERED))):
             known.pop(oldest, None)
-        return [claims.get(sentence, []) for sentence in sentences]
+        return readings
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences of a text that have a word."""
+    return [s for s in split_sentences(text, splitter="rules") if re.search(r"\w", s)]
 
 
 def _with_first_title(sentence: str) -> tuple[str, list[str]]:
@@ -94,13 +122,14 @@ def _with_each_title(claims: list[str], titles: list[str]) -> list[str]:
     return list(dict.fromkeys(repeated))
 
 
-def _claims_of(sentence: str, parts: list[str], trees: list[Tree | None]) -> list[str]:
-    """The claims of a sentence, from the trees of its parts between semicolons."""
-    if len(trees) > 1 and all(tree is not None and tree.is_clause() for tree in trees):
+def _claims_of(sentence: str, parts: list[str], trees: list[Tree | None]) -> list[list[str]]:
+    """The claims of each part of a sentence between semicolons; all are the first one's where not
+    each part is a clause."""
+    if all(tree is not None and tree.is_clause() for tree in trees):
         pairs = zip(parts, trees, strict=True)
-        return [c for part, tree in pairs if tree for c in extract(tree) or [_whole(part)]]
+        return [(extract(tree) if tree else None) or [_whole(part)] for part, tree in pairs]
     tree = trees[0] if len(trees) == 1 else None
-    return (extract(tree) if tree else None) or [_whole(sentence)]
+    return [(extract(tree) if tree else None) or [_whole(sentence)], *([] for _ in trees[1:])]
 
 
 def _whole(sentence: str) -> str:
@@ -123,26 +152,33 @@ def _capitalised(text: str) -> str:
 
 
 #: The model's name: another one for every change of what it answers.
-MODEL = "builtin-parser-5"
+MODEL = "builtin-parser-6"
 
 # Greedy up to the last closing tag: the text itself may contain the tag.
-_BLOCK = re.compile(r"<text>(.*)</text>", re.DOTALL)
+_BLOCK = re.compile(r"(?:<before>(.*?)</before>\s*)?<text>(.*)</text>", re.DOTALL)
 _NUMBERED = re.compile(r"(\d+)\. (.*)")
 #: Most requests whose sentences are parsed together.
 _TOGETHER = 32
 
 
-def _fact_answers(texts: Sequence[str]) -> list[JSON]:
+class Passage(NamedTuple):
+    """A text, and what stands before it."""
+
+    text: str
+    before: str = ""
+
+
+def _fact_answers(passages: Sequence[Passage]) -> list[JSON]:
     return [
         {"facts": [{"subject": s, "description": d} for s, d in of_text]}
-        for of_text in facts(texts)
+        for of_text in facts([passage.text for passage in passages])
     ]
 
 
 class _Asked:
     """The texts of a request, and their answers once they are made."""
 
-    def __init__(self, texts: list[str]) -> None:
+    def __init__(self, texts: list[Passage]) -> None:
         self.texts = texts
         self.answers: list[JSON] | None = None
         self.is_over = Event()
@@ -165,7 +201,7 @@ class BuiltinProvider(Vendor):
         self._maker = ClaimMaker()
         self._turns = CapacityLimiter(os.cpu_count() or 1)
         self._waiting: defaultdict[str, list[_Asked]] = defaultdict(list)
-        self._answer: dict[str, Callable[[Sequence[str]], list[JSON]]] = {
+        self._answer: dict[str, Callable[[Sequence[Passage]], list[JSON]]] = {
             "decompose": self._claim_answers,
             "facts": _fact_answers,
         }
@@ -196,10 +232,11 @@ class BuiltinProvider(Vendor):
             answer = {ANSWERS: [{TEXT_NUMBER: k, **of_text} for k, of_text in numbered]}
         return Completion(text=json.dumps(answer, ensure_ascii=False), model=self.model)
 
-    def _claim_answers(self, texts: Sequence[str]) -> list[JSON]:
-        return [{"claims": claims} for claims in self._maker.claims(texts)]
+    def _claim_answers(self, passages: Sequence[Passage]) -> list[JSON]:
+        texts, before = zip(*passages, strict=True)
+        return [{"claims": claims} for claims in self._maker.claims(texts, before)]
 
-    async def _answers(self, task: str, texts: list[str]) -> list[JSON]:
+    async def _answers(self, task: str, texts: list[Passage]) -> list[JSON]:
         """The answers to a request's texts. All requests that wait for a thread go together, since
         the parser reads many sentences in less time than one by one."""
         asked, waiting = _Asked(texts), self._waiting[task]
@@ -230,14 +267,15 @@ def _is_numbered(request: Request) -> bool:
     return set(properties) == {ANSWERS}
 
 
-def texts_of(request: Request) -> list[str]:
+def texts_of(request: Request) -> list[Passage]:
     """The texts that a request is about: of its last user message the numbered list where several
-    answers are asked for, else the `<text>` block, else all of it."""
+    answers are asked for, else the `<text>` block with the `<before>` block ahead of it, else all
+    of it."""
     content = next((m.content for m in reversed(request.messages) if m.role == "user"), "")
     if _is_numbered(request):
-        return numbered_texts(content)
+        return [Passage(text) for text in numbered_texts(content)]
     block = _BLOCK.search(content)
-    return [(block[1] if block else content).strip()]
+    return [Passage(block[2].strip(), block[1] or "") if block else Passage(content.strip())]
 
 
 def numbered_texts(content: str) -> list[str]:

@@ -19,7 +19,7 @@ def make_claims(text: str) -> list[str]:
 
 
 def sentence_claims(sentence: str) -> list[str]:
-    return ClaimMaker().sentence_claims([sentence])[0]
+    return ClaimMaker().claims([sentence])[0]
 
 
 def cut_sentences(table: str) -> dict[str, list[str]]:
@@ -140,6 +140,30 @@ def test_a_text_is_cut_sentence_by_sentence() -> None:
     assert make_claims("") == []
     assert make_claims("...") == []
     assert make_claims("it was loud! We left early") == ["It was loud!", "We left early."]
+
+
+#: A text, and the claims of its last sentence: with a name for the pronoun where one name agrees.
+COMPLETED = cut_sentences("""
+Ann Lee was born in Oslo and later she moved.
+    Ann Lee was born in Oslo. | Ann Lee moved.
+Ann Lee is a singer. She lives in Rome.
+    Ann Lee lives in Rome.
+Ann Lee is a singer. Her first song was long. In 1990 she died.
+    In 1990 Ann Lee died.
+Ann Lee is a singer. Bob Stone is a painter. She lives in Rome.
+    She lives in Rome.
+Mr Stone is a painter. She lives in Rome.
+    She lives in Rome.
+The hotel is old. It is cosy.
+    The hotel is cosy.
+""")
+
+
+@pytest.mark.parametrize(("text", "claims"), COMPLETED.items())
+def test_a_pronoun_gets_the_only_name_that_agrees(text: str, claims: list[str]) -> None:
+    assert make_claims(text)[-len(claims) :] == claims
+    *context, sentence = re.split(r"(?<=\.) ", text)
+    assert ClaimMaker().claims([sentence], [" ".join(context)]) == [claims]
 
 
 _SCORES = st.floats(-9, 9, width=32)

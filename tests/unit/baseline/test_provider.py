@@ -39,6 +39,11 @@ def complete(asked: Request) -> Completion:
         ("decompose", "Ann, a doctor, left.", {"claims": ["Ann left.", "Ann was a doctor."]}),
         ("decompose", "The bar is loud. We left.", {"claims": ["The bar is loud.", "We left."]}),
         ("decompose", "", {"claims": []}),
+        (
+            "decompose",
+            "<before>Ann Lee was born in Oslo.</before>\n<text>She moved.</text>\n<after></after>",
+            {"claims": ["Ann Lee moved."]},
+        ),
         ("facts", "The bar is not open.", {"facts": [{"subject": "bar", "description": "closed"}]}),
     ],
 )
@@ -52,17 +57,20 @@ def test_each_task_is_answered_as_its_prompt_asks(task: str, text: str, answer: 
 
 
 @pytest.mark.parametrize(
-    ("content", "text"),
+    ("content", "text", "before"),
     [
-        ("  plain ", "plain"),
-        ("Do it:\n<text>\nhere\n</text>\nThanks", "here"),
-        ("<text>a </text> b</text>", "a </text> b"),
-        ("<text>open", "<text>open"),
+        ("  plain ", "plain", ""),
+        ("Do it:\n<text>\nhere\n</text>\nThanks", "here", ""),
+        ("<text>a </text> b</text>", "a </text> b", ""),
+        ("<text>open", "<text>open", ""),
+        ("<before>One. Two.</before>\n<text>here</text>\n<after></after>", "here", "One. Two."),
+        ("<before><text>x</before>\n<text>here</text>", "here", "<text>x"),
     ],
 )
-def test_the_text_is_found_in_the_last_user_message(content: str, text: str) -> None:
-    """A `<text>` block counts where there is one, up to its last closing tag."""
-    assert texts_of(request(content, "facts")) == [text]
+def test_the_text_is_found_in_the_last_user_message(content: str, text: str, before: str) -> None:
+    """A `<text>` block counts where there is one, up to its last closing tag, with what stands
+    before it."""
+    assert texts_of(request(content, "facts")) == [(text, before)]
 
 
 @pytest.mark.parametrize("task", [None, "paraphrase", "negate"])
