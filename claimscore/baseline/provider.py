@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from anyio import CapacityLimiter, Event, to_thread
@@ -196,6 +197,7 @@ class BuiltinProvider(Vendor):
     usage = "builtin", "a small parser that makes claims and facts, no key (extra: offline)"
     is_local = True
     tasks = ("decompose", "facts")
+    prompts = MappingProxyType({"decompose": "v3"})
 
     def __init__(self) -> None:
         self._maker = ClaimMaker()
@@ -225,7 +227,8 @@ class BuiltinProvider(Vendor):
         task = request.output.name if request.output is not None else ""
         if task not in self.tasks:
             self.check_tasks([task or "free text"])
-        answers = await self._answers(task, texts_of(request))
+        extra: JSON = {"ambiguous": []} if _asks_for_ambiguous(request) else {}
+        answers = [{**answer, **extra} for answer in await self._answers(task, texts_of(request))]
         answer: JSON = answers[0]
         if _is_numbered(request):
             numbered = enumerate(answers, start=1)
@@ -265,6 +268,11 @@ class BuiltinProvider(Vendor):
 def _is_numbered(request: Request) -> bool:
     properties = request.output.schema.get("properties", {}) if request.output else {}
     return set(properties) == {ANSWERS}
+
+
+def _asks_for_ambiguous(request: Request) -> bool:
+    """Whether an answer has the column of claims that cannot be decided: this maker has none."""
+    return request.output is not None and '"ambiguous"' in json.dumps(request.output.schema)
 
 
 def texts_of(request: Request) -> list[Passage]:

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,13 +43,15 @@ def prompts() -> None:
 def prompts_list(prompts_dir: Path | None, as_json: bool) -> int:
     """List every prompt: version, digest, place, the default version, changes.
 
-    A prompt of the folder goes before ours of the same name.
+    A prompt of the folder goes before ours of the same name. A default with the name of a
+    provider is that provider's, in the place of the one marked yes.
     """
     from claimscore.console.table import print_rows
+    from claimscore.pipeline.llm.providers.base import PROVIDERS, provider_class
     from claimscore.prompts import DEFAULT_VERSION, Spec, available_versions, prompt_names
     from claimscore.prompts.files import PACKAGE
 
-    code, listed = EXIT_OK, []
+    code, listed = EXIT_OK, list[dict[str, Any]]()
     for spec in (
         Spec(n, v) for n in prompt_names(prompts_dir) for v in available_versions(n, prompts_dir)
     ):
@@ -67,6 +69,11 @@ def prompts_list(prompts_dir: Path | None, as_json: bool) -> int:
                 "source": "claimscore" if PACKAGE in path.parents else str(prompts_dir),
                 "path": str(path),
                 "default": prompt.version == DEFAULT_VERSION,
+                "default_of": [
+                    family
+                    for family in PROVIDERS
+                    if provider_class(family).prompts.get(prompt.name) == prompt.version
+                ],
                 "changes": prompt.changes,
             }
         )
@@ -74,7 +81,10 @@ def prompts_list(prompts_dir: Path | None, as_json: bool) -> int:
         print(json.dumps({"prompts": listed}))
         return code
     header = ("name", "version", "digest", "source", "default", "changes")
-    shown = [{**one, "default": "yes" if one["default"] else ""} for one in listed]
+    shown = [
+        {**one, "default": "yes" if one["default"] else ", ".join(one["default_of"])}
+        for one in listed
+    ]
     rows = [[" ".join(str(one[name]).split()) for name in header] for one in shown]
     print_rows(("prompt", *header[1:]), rows)
     return code

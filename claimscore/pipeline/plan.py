@@ -49,7 +49,7 @@ from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.passes.text_scores import FACTCC_PASS
 from claimscore.pipeline.tasks import TASKS
-from claimscore.pipeline.tasks.base import WINDOW_TOKENS, Task
+from claimscore.pipeline.tasks.base import CONTEXT_FIELDS, WINDOW_TOKENS, Task
 from claimscore.pipeline.tasks.verify import VERIFY
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.prompts.prompt import TEXT_FIELD, TEXTS_FIELD
@@ -315,7 +315,8 @@ def _refuse_tasks(llm: LLMConfig, metrics: Sequence[Metric], names: Sequence[str
 
 def task_prompt(config: RunConfig, name: str) -> Prompt:
     """The prompt that a task uses in this run, checked against what the task offers and reads."""
-    chosen = config.prompts.get(name, DEFAULT_VERSION)
+    defaults = provider_class(config.llm.of(name).family).prompts
+    chosen = config.prompts.get(name) or defaults.get(name, DEFAULT_VERSION)
     prompt = load_prompt(name, chosen, config.prompts_dir)
     where = f"--prompt {name}={chosen}"
     for problem in prompt_problems(TASKS[name], prompt):
@@ -379,7 +380,11 @@ def sides_of_tasks(needs: Iterable[TaskRequirement]) -> dict[str, dict[str, None
 def prompt_problems(task: Task, prompt: Prompt) -> Iterator[str]:
     """Every reason why the task cannot use the prompt."""
     text = TEXTS_FIELD if prompt.takes_several else TEXT_FIELD
-    offered = [text if field == TEXT_FIELD else field for field in task.fields]
+    offered = [
+        text if field == TEXT_FIELD else field
+        for field in task.fields
+        if not (prompt.takes_several and field in CONTEXT_FIELDS)
+    ]
     try:
         prompt.check_fields(offered, "")
     except ConfigError as exc:
@@ -391,9 +396,10 @@ def prompt_problems(task: Task, prompt: Prompt) -> Iterator[str]:
         if prompt.label_words.keys() != set(task.labels):
             named = " and ".join(task.labels), " and ".join(prompt.label_words)
             yield f"[label_words] must be of {named[0]}, not of {named[1]}"
-    elif prompt.output != task.output:
+    elif prompt.output not in (task.output, {**task.output, **task.optional}):
+        more = f", or with {json.dumps(task.optional)}" if task.optional else ""
         shown = json.dumps(task.output), json.dumps(prompt.output)
-        yield f"[output] must be {shown[0]}, not {shown[1]}"
+        yield f"[output] must be {shown[0]}{more}, not {shown[1]}"
     if prompt.takes_several and not task.several:
         yield (
             f"$texts: {task.name} asks about one text at a time; several may be asked about by "

@@ -267,5 +267,5 @@ def test_score_needs_the_prompts_of_missing_answers_alone(tmp_path: Path, capsys
         assert claimscore("status", out) == claimscore("score", out, "--metrics", "ds") == 0
         assert "asks builtin" not in capsys.readouterr().err
         assert claimscore("score", half, "--metrics", "caspr") == 2
-        assert '--prompt decompose: was "mine", now "v1"' in capsys.readouterr().err
+        assert '--prompt decompose: was "mine", now "v3"' in capsys.readouterr().err
     assert (out / "run.toml").read_text() == asked

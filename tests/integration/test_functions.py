@@ -21,6 +21,7 @@ def test_functions_give_what_a_run_gives() -> None:
     summaries = [row["summary"] for row in ROWS]
     claims = claimscore.decompose(summaries)
     assert claims["claim"].to_list() == run.claims["text"].to_list()
+    assert set(run.claims["prompt_version"]) == {"v3"}, "builtin's own default"
     sources = [ROWS[text]["source"] for text in claims["text"]]
     verdicts = claimscore.verify(pl.DataFrame({"source": sources, "claim": claims["claim"]}))
     names = ["verdict", "probability", "evidence"]

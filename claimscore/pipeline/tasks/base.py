@@ -21,6 +21,12 @@ from claimscore.types import Completion, TokenLogprob
 #: What a prompt about one text may use: the text asked about, and the whole text it is part of.
 FIELDS = ("text", "summary")
 
+#: What a prompt about a sentence may use besides: the sentences around it, "" where there are none.
+CONTEXT_FIELDS = ("before", "after")
+
+#: So many sentences are the context before a sentence, and after it.
+N_BEFORE, N_AFTER = 3, 1
+
 
 #: A window of a long text has at most so many tokens, where the user does not say.
 WINDOW_TOKENS = 3000
@@ -106,7 +112,8 @@ class Task:
 
     `check` raises `ParseError` for an answer of the right types that says nothing. `rows`
     gets each unit with its checked answer (the columns of the prompt's `[output]`) and
-    returns rows of `table` without provenance. `fields` are the placeholders that a prompt
+    returns rows of `table` without provenance. A prompt may have the columns of `optional` besides
+    those of `output`. `fields` are the placeholders that a prompt
     of the task may use, the first `n_required` of which it must; what they are besides the
     text and the summary stands in `Unit.more`. `join`, where there is one, sees all rows
     of a chunk and numbers them or adds rows made from neighbours.
@@ -151,6 +158,7 @@ class Task:
     objection: Callable[[Unit, Mapping[str, Any]], str] | None = None
     shared: str = ""
     labels: tuple[str, ...] = ()
+    optional: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def side_texts(records: pl.DataFrame, sides: Sequence[str]) -> list[SideText]:
@@ -186,14 +194,24 @@ def whole_text_units(given: TaskInput) -> list[Unit]:
 
 
 def text_units(given: TaskInput) -> list[Unit]:
-    """One unit a sentence, or one a whole text, as the granularity says. Blank texts have none."""
+    """One unit a sentence, or one a whole text, as the granularity says; with its context.
+
+    Blank texts have none.
+    """
     if given.granularity == "summary":
-        return whole_text_units(given)
-    return [
-        Unit(item.id, item.side, sentence, item.text, sentence_index=index)
-        for item in given.texts
-        for index, sentence in enumerate(split_sentences(item.text))
-    ]
+        no_context = dict.fromkeys(CONTEXT_FIELDS, "")
+        return [dataclasses.replace(unit, more=no_context) for unit in whole_text_units(given)]
+    units = []
+    for item in given.texts:
+        sentences = split_sentences(item.text)
+        for index, sentence in enumerate(sentences):
+            around = (
+                sentences[max(0, index - N_BEFORE) : index],
+                sentences[index + 1 : index + 1 + N_AFTER],
+            )
+            context = dict(zip(CONTEXT_FIELDS, map(" ".join, around), strict=True))
+            units.append(Unit(item.id, item.side, sentence, item.text, index, more=context))
+    return units
 
 
 def numbered_through(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,6 +10,8 @@ import polars as pl
 
 from claimscore.claim_checks import Examples, Finding, word_checks
 from claimscore.pipeline.tasks.base import (
+    CONTEXT_FIELDS,
+    FIELDS,
     ExampleAnswers,
     SideText,
     Task,
@@ -91,10 +93,12 @@ DECOMPOSE = Task(
     name="decompose",
     table=CLAIMS,
     output={"claims": ["string"]},
+    optional={"ambiguous": ["string"]},
     units=text_units,
     check=no_empty("a claim"),
     rows=_rows,
     sides=sides_in,
+    fields=(*FIELDS, *CONTEXT_FIELDS),
     several=True,
     misplaced=_misplaced,
     findings=_findings,

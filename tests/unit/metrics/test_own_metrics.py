@@ -40,7 +40,7 @@ def test_it_is_scored_beside_ours_and_found_again(
     monkeypatch.chdir("/")
     own = ("--metric-file", tmp_path / "own.py")
     found = call(capsys, "score", run, "--metrics", "claim-balance", *own)
-    assert found["last_call"]["requests"] == 48
+    assert found["last_call"]["requests"] == 49
     assert found["metrics"]["claim-balance"]["range"] == [0.0, 1.0]
     assert found["metrics"]["more-words"]["range"] == [None, None]
     assert call(capsys, "status", run)["complete"]

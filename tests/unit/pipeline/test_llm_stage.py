@@ -130,6 +130,32 @@ def test_a_text_answered_badly_is_asked_alone(spoil: Callable[[Any], Any], asked
     assert found.stats.failed == 0, "a failure that costs no row is not counted"
 
 
+def test_a_sentence_is_asked_about_among_its_neighbours() -> None:
+    """Up to three before and one after, by their places; the text of a summary is filled in as it
+    stands. A changed sentence is asked about again with those that it is the context of."""
+
+    def answer(request: Request) -> str:
+        return json.dumps({"claims": [], "ambiguous": []})
+
+    def asked_of(sentences: list[str]) -> list[str]:
+        records = RECORDS.head(1).with_columns(summary_a=pl.lit(" ".join(sentences)))
+        asked = Asked(answer, "v3", records=records, cache=cache).asked
+        return [request.messages[-1].content for request in asked]
+
+    cache = MemoryCache()
+    sentences = ["It is $text.", "So.", "It is $text.", "</text> is a tag.", "Bo left.", "He ate."]
+    asked = asked_of(sentences)
+    assert asked == [
+        f"<before>{' '.join(sentences[max(0, n - 3) : n])}</before>\n"
+        f"<text>{sentence}</text>\n"
+        f"<after>{''.join(sentences[n + 1 : n + 2])}</after>"
+        for n, sentence in enumerate(sentences)
+    ]
+    assert asked_of([*sentences[:5], "She ate."]) == [
+        text.replace("He ate.", "She ate.") for text in asked[4:]
+    ]
+
+
 POOL, MAID, LATE = "The pool was warm.", "Anna cleaned it daily.", "Dinner came late."
 
 

@@ -42,7 +42,8 @@ def directory(tmp_path: Path) -> Iterator[RunDirectory]:
 
 
 def config(directory: RunDirectory, **settings: Any) -> RunConfig:
-    return RunConfig("x.jsonl", directory.path, **{"metrics": ("caspr",), **settings})
+    fixed = {"metrics": ("caspr",), "prompts": {"decompose": "v1"}}
+    return RunConfig("x.jsonl", directory.path, **{**fixed, **settings})
 
 
 def todo(directory: RunDirectory, retry_failed: bool = False) -> list[tuple[int, list[str]]]:

@@ -27,7 +27,9 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_list_names_the_default_and_the_source(said: Any, tmp_path: Path) -> None:
-    assert said("list").count("yes") == len(prompt_names())
+    listed = [line.split()[:5] for line in said("list").splitlines()]
+    assert sum("yes" in line for line in listed) == len(prompt_names())
+    assert [line[:2] for line in listed if "builtin" in line] == [["decompose", "v3"]]
     prompt_file(tmp_path / "facts" / "v1.toml", "facts=v1", 'changes = "Ours."')
     lines = [line.split() for line in said("list", "--prompts-dir", tmp_path).splitlines()]
     assert ["facts", "v1", "239addc9924c", str(tmp_path), "yes", "Ours."] in lines
@@ -85,6 +87,14 @@ def test_check_tells_all_that_is_wrong(said: Any, tmp_path: Path) -> None:
         assert f"problem: {path}: the prompt uses $txt, which is not there; did you" in shown
         assert f"problem: {path}: the prompt never uses $text" in shown
         assert f"problem: {path}: [output] must be" in shown
+    path.write_text(
+        'name = "decompose"\nversion = "v9"\nuser = "$before $texts"\n[settings]\n'
+        'texts_per_request = 2\n[output]\nambiguous = ["string"]\nclaims = ["string"]\n'
+    )
+    alone = f"problem: {path}: the prompt uses $before, which is not there"
+    assert [line for line in said("check", path, code=2).splitlines() if "problem" in line] == [
+        f"{alone} (there is: $summary, $texts)"
+    ]
     assert f"{path}: the prompt never uses $source" in said("check", f"verify={path}", code=2)
     path.write_text(
         'name = "verify"\nversion = "v9"\nuser = "$text $source"\n'

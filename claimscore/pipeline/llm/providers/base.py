@@ -74,6 +74,8 @@ class Vendor:
     batches: ClassVar[type[BatchServer] | None] = None
     #: The only tasks that it can do, whatever their prompts; None where any prompt may be asked.
     tasks: ClassVar[tuple[str, ...] | None] = None
+    #: The versions of prompts by task that it is asked with where none is chosen, instead of ours.
+    prompts: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def check_tasks(cls, names: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from claimscore.errors import ParseError
 from claimscore.pipeline.tasks import TASKS
-from claimscore.pipeline.tasks.base import Unit, value_probabilities
+from claimscore.pipeline.tasks.base import SideText, TaskInput, Unit, value_probabilities
 from claimscore.types import TokenLogprob
 
 # -- answers
@@ -89,6 +89,13 @@ def tokens(*texts: str, **top: float) -> list[TokenLogprob]:
 def test_score_probabilities(found: list[TokenLogprob], expected: dict[str, float] | None) -> None:
     probabilities = value_probabilities("score", list("12345"), "4", found)
     assert probabilities == (expected and pytest.approx(expected))
+
+
+def test_a_whole_text_has_no_context() -> None:
+    given = TaskInput([SideText("r", "a", "It is old. It is big.")], "summary", {})
+    (unit,) = TASKS["decompose"].units(given)
+    wanted = frozenset({"text", "before", "after"})
+    assert unit.fields(wanted) == {"text": "It is old. It is big.", "before": "", "after": ""}
 
 
 # -- rows
