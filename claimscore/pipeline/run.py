@@ -177,8 +177,7 @@ def score(
     RunDirectory.reader(config.out)  # a folder that is none of a run is not made one
     reporter = ProgressReporter(Progress(), on_progress)
     with RunDirectory(config.out, reporter.notice, take_over=config.take_over) as directory:
-        if not directory.manifest.has(0, "records"):
-            raise ConfigError(f"{config.out}: its records are not read yet; run it first")
+        directory.check_read()
         with damage_as_error(directory.name):
             config = as_made(config, directory.settings)
             records, stored = directory.settings["records"], directory.plan()
@@ -187,12 +186,20 @@ def score(
         plan = plan_steps(config, metrics, directory.read("records", 0).columns)
         with damage_as_error(directory.name):
             check_columns(directory, metrics)
-        work = _Work.begin(open_plan(missing(plan, directory)), directory, records, reporter)
-        with damage_as_error(directory.name):
-            directory.write_plan(stored_plan(plan, config.input, stored))
-        todo = work.todo()
-        work.estimate(todo, on_estimate)
-        return work.finish(todo)
+        plan = open_plan(missing(plan, directory))
+        settings, steps = directory.settings, directory.manifest.all_steps()
+        try:
+            work = _Work.begin(plan, directory, records, reporter)
+            with damage_as_error(directory.name):
+                directory.write_plan(stored_plan(plan, config.input, stored))
+            todo = work.todo()
+            work.estimate(todo, on_estimate)
+            return work.finish(todo)
+        except ConfigError:
+            if directory.manifest.all_steps() == steps:  # refused, as for a wrong model
+                directory.replace_settings(settings)
+                directory.write_plan(stored)
+            raise
 
 
 def _with_earlier_metrics(

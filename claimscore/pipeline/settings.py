@@ -154,8 +154,6 @@ def unused_settings(directory: RunDirectory) -> list[str]:
     if VERIFY.name in works:
         used.add(SUPPORT_PASS.kind)
     unused += [f"additive.{role}" for role in (*ROLES, "support") if role not in used | works]
-    if not works - {"records"}:
-        unused.append("additive.metrics")
     return unused
 
 

@@ -86,6 +86,7 @@ def record_status(out: Path | str, record_id: str) -> JSON:
     claim most decides. `ConfigError` where there is no such run or record.
     """
     directory = RunDirectory.reader(out)
+    directory.check_read()
     of_record = pl.col("id").cast(pl.String) == record_id
 
     def rows(table: str) -> list[JSON]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import polars as pl
 
-from claimscore.atomic import atomic_path
 from claimscore.errors import ConfigError
 from claimscore.report.llm_calls import open_llm_calls
 from claimscore.report.report_tables import (
@@ -54,13 +53,12 @@ def write_run_report(
     scores, summary = directory.scores(), directory.summary()
     if scores is None or not summary:
         raise ConfigError(f"{out}: the run has no scores yet; run it to the end first")
-    path = directory.path / "report.html"
+    directory.check_read()
     with (
         damage_as_error(out),
         open_llm_calls(directory, cache_dir, prompts, prompts_dir) as llm_calls,
-        atomic_path(path) as temporary,
     ):
-        write_report(_tables(directory, scores, summary, llm_calls), temporary)
+        write_report(_tables(directory, scores, summary, llm_calls), directory.path / "report.html")
     return directory.publish("report.html")
 
 

@@ -141,6 +141,7 @@ class RunDirectory:
                 self.remote = stack.enter_context(take)
                 sends = f"{self._address} gets a copy every {SEND_S:.0f} seconds"
                 self._tell(f"working in {self.path}; {sends}")
+            read_settings(self.path)  # a run of another version is refused before it is changed
             self._load().open_for_writing()
             self._folder.clean()
             self._files.remove_others({n for s in self.manifest.sets() for n in s.names()})
@@ -154,7 +155,10 @@ class RunDirectory:
         self._opened.__exit__(*error)
 
     def _end(self, _: object, error: BaseException | None, __: object) -> None:
-        """Leave nothing of a run that was refused before it made anything."""
+        """Leave nothing of a run that was refused before it made anything. `StoppedEarly` where the
+        folder was moved away, which other errors may come from."""
+        if isinstance(error, ConfigError):
+            self._folder.check()
         made = (self.path / RUN_TOML).exists() or self.manifest.all_steps()
         if isinstance(error, ConfigError) and not made:
             if self.remote is not None:
@@ -235,11 +239,15 @@ class RunDirectory:
         wanted, stored = as_stored(settings), self.settings
         write_settings(self.path, agreed(stored, wanted, self.name, called) if stored else wanted)
 
+    def replace_settings(self, settings: Mapping[str, Any]) -> None:
+        """Write other settings into run.toml: nothing was made with those that go."""
+        self._for_writing()
+        write_settings(self.path, settings)
+
     def forget_settings(self, names: Iterable[str]) -> None:
         """Take settings out of run.toml (dotted names): nothing was made with them yet."""
-        self._for_writing()
         if stored := self.settings:
-            write_settings(self.path, without(stored, names))
+            self.replace_settings(without(stored, names))
 
     def plan(self) -> dict[str, Any]:
         """What `write_plan` stored. `ConfigError` where there is nothing, or it is damaged."""
@@ -268,6 +276,11 @@ class RunDirectory:
         write_text(self.path / name, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
     # Finished steps
+
+    def check_read(self) -> None:
+        """`ConfigError` where the run has not read its records yet."""
+        if not self.manifest.has(0, "records"):
+            raise ConfigError(f"{self.name}: its records are not read yet; run it first")
 
     @property
     def manifest(self) -> Manifest:

@@ -45,6 +45,8 @@ SEND_S, _DEAD_S = 45.0, 300.0
 
 _MARKER, _RECORD, _SNAPSHOT = ".state/writer.json", ".state/remote.json", ".state/manifest.new"
 _ANSWERS_FOLDER, _JOBS_FOLDER = ".state/answers", ".state/batches"
+#: The folder beside a cache whose empty files name the exports that it has taken.
+_TAKEN = "taken"
 
 #: Patterns of the names of parts, exports of answers, and batch jobs.
 _PART = rf"({'|'.join(sorted(PART_TABLES))})/{PART_FILE}"
@@ -165,10 +167,8 @@ class RemoteCopy:
         for is_last in (False, False, True):  # a run at work may replace parts meanwhile
             names, state = self._objects.names(), self._state()
             for name in names if for_writing else ():
-                path, answers = self.folder / name, re.fullmatch(_ANSWERS, name)
-                is_new = answers and answers[1] != self._record["token"] and not path.exists()
-                if is_new or re.fullmatch(_JOB, name):
-                    self._objects.fetch(name, path)
+                if re.fullmatch(_JOB, name):
+                    self._objects.fetch(name, self.folder / name)
             if not self._objects.fetch(MANIFEST, snapshot):
                 if self._record["common"]:
                     self._set_aside()
@@ -222,16 +222,24 @@ class RemoteCopy:
         self._record["common"] = common
         write_text(self.folder / _RECORD, json.dumps(self._record))
 
-    def import_into(self, cache: DiskCache, journals: Path) -> None:
-        """Take the answers and the batch jobs that other machines have sent into a cache of this
-        one, and the folder of its journals."""
-        for path in (self.folder / _ANSWERS_FOLDER).glob("*.gz"):
-            if path.stat().st_size and not path.name.startswith(self._record["token"]):
-                with contextlib.suppress(ConfigError):  # damaged: what is missing is asked again
-                    import_answers(cache, path)
-                path.write_bytes(b"")  # neither brought nor imported again
-        for path in (self.folder / _JOBS_FOLDER).glob("*/*.json"):
-            _copy(path, journals / path.parent.name / path.name)
+    def import_into(self, cache: DiskCache) -> None:
+        """Take the answers that other machines have sent into a cache of this one, once."""
+        taken = cache.folder / _TAKEN
+        taken.mkdir(mode=0o700, exist_ok=True)
+        for name in self._objects.names():
+            answers, path = re.fullmatch(_ANSWERS, name), self.folder / name
+            mark = taken / path.name
+            if answers and answers[1] != self._record["token"] and not mark.exists():
+                if self._objects.fetch(name, path):
+                    with contextlib.suppress(ConfigError):  # damaged: the rest is asked again
+                        import_answers(cache, path)
+                    path.unlink()
+                mark.touch()
+
+    def jobs(self, server: str) -> list[Path]:
+        """The records of batch jobs that other machines have sent, by the name of the folder of
+        their server's journal."""
+        return sorted((self.folder / _JOBS_FOLDER / server).glob("*.json"))
 
     # What goes there
 

@@ -23,7 +23,8 @@ RUN_TOML = "run.toml"
 #: The one table of settings whose lists and tables may grow between runs.
 ADDITIVE = "additive"
 
-_HEADER = "# Written by claimscore: everything that determines the results of this run.\n"
+#: It names the format of the whole run directory.
+HEADER = "# Written by claimscore, format 2: everything that determines the results of this run.\n"
 _CHECK = b"# CRC-32 of the lines above: "
 
 #: No run writes a longer one, and to read it would take minutes.
@@ -34,7 +35,7 @@ _ABSENT = object()
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Replace run.toml by other settings; its last line says whether it is whole."""
-    text = (_HEADER + tomli_w.dumps(settings)).encode()
+    text = (HEADER + tomli_w.dumps(settings)).encode()
     if settings != read_settings(folder):
         write_bytes(folder / RUN_TOML, text + _CHECK + f"{zlib.crc32(text):08x}\n".encode())
 
@@ -49,6 +50,11 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
             raise unusable(folder, "not what was written")
         text, _, check = path.read_bytes().rpartition(_CHECK)
     if check.strip() == b"%08x" % zlib.crc32(text):
+        if not text.startswith(HEADER.encode()):
+            raise ConfigError(
+                f"{folder}: made by another version of claimscore; go on with that version, or "
+                "name another --out and run again"
+            )
         try:
             settings = tomllib.loads(text.decode())
         except (ValueError, RecursionError):
@@ -95,8 +101,8 @@ def models_asked(settings: Mapping[str, Any]) -> str:
     none is asked."""
     tasks: dict[str, list[str]] = {}
     for task, llm in settings[ADDITIVE].get("llm", {}).items():
-        is_server = "params" in llm
-        name = f"{llm['provider']}:{llm['model']}" if is_server else llm["model"]
+        at_server = f"{llm['provider']}:{llm['model']} at {llm['namespace']}"
+        name = at_server if "params" in llm else llm["model"]
         tasks.setdefault(name, []).append(task)
     if len(tasks) < 2:
         return "".join(tasks)

@@ -309,10 +309,14 @@ class ModelLoader:
             return SimpleNamespace(**embedded.read_settings(source.folder))
         return load_config(source)
 
-    def backbone(self, source: ModelFolder, settings: Any) -> LoadedEncoder:
+    def backbone(
+        self, source: ModelFolder, settings: Any, *, has_last_layer: bool = True
+    ) -> LoadedEncoder:
         """Load an encoder to run; for ``embedded`` transformers is not imported."""
         if source.name != EMBEDDED:
             info, model, tokenizer, limit = self.encoder(source, settings)
+            if not has_last_layer and hasattr(model, "final_norm"):
+                model.final_norm = torch.nn.Identity()
             backbone = encoder_backbone(model, tokenizer, dtype=self.dtype)
             return LoadedEncoder(info, backbone, tokenizer, limit)
         info = ModelInfo(EMBEDDED, source.revision, self.config.dtype)

@@ -221,8 +221,9 @@ def load(config: EncoderConfig) -> BatchedTokenEncoder:
     default = (
         published().layers.get(published_name(source.name)) if embedded is None else embedded[0]
     )
+    n_layers = getattr(settings, "num_hidden_layers", None)
     layer = keep_layers(source.name, settings, config.token_layer, default)
-    loaded = loader.backbone(source, settings)
+    loaded = loader.backbone(source, settings, has_last_layer=layer == n_layers)
     baseline = (
         published_baseline(source.name, layer) if embedded is None else embedded[1].get(layer)
     )

@@ -18,7 +18,7 @@ import anyio.to_thread
 from claimscore.cache.store import DiskCache, NewRow
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ConfigError
-from claimscore.pipeline.llm.batch_jobs.journal import JOURNALS, journal_folder
+from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, journal_folder
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.budget.ledger import Ledger, short_form
 from claimscore.pipeline.llm.budget.pricing import Prices
@@ -62,8 +62,11 @@ class Copy(Protocol):
 
     ledger: Callable[[], bytes] | None
 
-    def import_into(self, cache: DiskCache, journals: Path) -> None:
-        """Take the answers that other machines bought, and the batch jobs that they made."""
+    def import_into(self, cache: DiskCache) -> None:
+        """Take the answers that other machines bought."""
+
+    def jobs(self, server: str) -> Sequence[Path]:
+        """The records of batch jobs that other machines made, of a journal's folder."""
 
     def add_answers(self, rows: Sequence[NewRow]) -> None:
         """Copy these answers soon."""
@@ -111,7 +114,7 @@ async def open_engine(
         stack.callback(cache.close)
         if copy is not None:
             copy.ledger = lambda: short_form(spending.ledger.spent())
-            await anyio.to_thread.run_sync(copy.import_into, cache, folder / JOURNALS)
+            await anyio.to_thread.run_sync(copy.import_into, cache)
         engine = Engine(
             next(iter(providers.values())),
             cache,
@@ -127,8 +130,11 @@ async def open_engine(
         try:
             for provider in engine.providers:
                 if isinstance(provider, Collecting):
+                    journal = journal_folder(folder, provider)
+                    if copy is not None:
+                        JobJournal(journal).take(copy.jobs(journal.name))
                     on_write = copy.send_job if copy else lambda _: None
-                    provider.open(journal_folder(folder, provider), cache, on_write)
+                    provider.open(journal, cache, on_write)
             async with engine:
                 yield engine
         finally:

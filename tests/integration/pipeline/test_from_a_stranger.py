@@ -1,5 +1,6 @@
 """A run directory is data: one that others have prepared sends, runs, reads and removes nothing."""
 
+import errno
 import json
 import os
 import tomllib
@@ -12,7 +13,7 @@ import pytest
 
 from claimscore.runs.folder import MANIFEST
 from claimscore.runs.parts import Checksum
-from claimscore.runs.settings_file import write_settings
+from claimscore.runs.settings_file import HEADER, write_settings
 from tests.fake_server import FakeServer
 from tests.support.command_line import Command
 from tests.support.rated_tables import write_jsonl
@@ -90,6 +91,38 @@ def test_models_are_those_of_the_command_line(out: Path, cli: Command) -> None:
             assert (result.status, result.out) == (2, "")
             assert f'--nli: was "{name}", now "embedded"' in result.err
         assert server.n_requests == 0
+
+
+def test_a_model_that_score_refused_gives_way(out: Path, tmp_path: Path, cli: Command) -> None:
+    wrong = tmp_path / "no-weights"
+    wrong.mkdir()
+    (wrong / "config.json").write_text('{"model_type": "bert"}')
+    more = ("score", out, "--metrics", "mnli-doc")
+    assert "no weights" in cli(*more, "--nli", wrong, "--offline").err
+    assert cli("status", out, "--json").json()["complete"]
+    assert cli(*more).status == 0
+    scored = tomllib.loads((out / "run.toml").read_text())["additive"]["metrics"]
+    assert scored == ["rouge-1", "mnli-doc"]
+
+
+def test_what_needs_records_waits_for_them(out: Path, cli: Command) -> None:
+    """Another program emptied the manifest, or a run began anew and was killed."""
+    (out / MANIFEST).write_bytes(b"")
+    assert "its records are not read yet" in cli("status", out).out
+    looks = ("report", out), ("status", out, "--record", "0")
+    for command in (*looks, ("score", out, "--metrics", "rouge-2")):
+        assert "its records are not read yet; run it first" in refused(out, cli, *command)
+
+
+def test_a_report_on_a_full_disk_is_named_by_its_name(
+    out: Path, cli: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    result = cli("report", out)
+    assert (result.status, f"{out}/report.html: the disk is full" in result.err) == (75, True)
 
 
 def test_a_setting_of_the_run_is_kept(tmp_path: Path, cli: Command) -> None:
@@ -258,7 +291,7 @@ def test_a_line_of_the_manifest(entry: Any, out: Path, cli: Command) -> None:
 
 
 NESTED = b"[" * 100_000
-TOML = b"x = " + b"[" * 5000 + b"]" * 5000 + b"\n"
+TOML = HEADER.encode() + b"x = " + b"[" * 5000 + b"]" * 5000 + b"\n"
 PLANS: list[Any] = [[], {}, {"input": "x", "tasks": 3, "passes": 3}, "x"]
 
 

@@ -243,10 +243,12 @@ def test_answers_and_batch_jobs_go_along(where: str, machine: Machine, tmp_path:
     run._folder.release()
     machine("two")
     with RunDirectory(where, take_over=True) as two:
-        there = DiskCache(tmp_path / "two-cache")
-        copy_of(two).import_into(there, tmp_path / "two-cache/batches")
-        assert there.get_many([key]).keys() == {key}
-        (taken,) = (tmp_path / "two-cache/batches").glob("*/*.json")
+        for name in ("two-cache", "another", "another"):
+            there = DiskCache(tmp_path / name)
+            copy_of(two).import_into(there)
+            assert there.get_many([key]).keys() == {key}
+        assert not copy_of(two).jobs("1" * 16), "of another server"
+        (taken,) = copy_of(two).jobs("0" * 16)
         taken.unlink()
         copy_of(two).send_job(taken)
     assert not [name for name in Objects(where).names() if "batches" in name]

@@ -362,6 +362,16 @@ def test_writer_whose_folder_was_removed_stops(path: Path) -> None:
         assert (third.manifest.damaged, third.manifest.chunks_with("decompose-a")) == ([], [1, 3])
 
 
+def test_a_folder_that_is_moved_within_a_write_is_a_stop(path: Path) -> None:
+    def moved() -> Iterator[pl.DataFrame]:
+        path.rename(path.with_name("aside"))
+        yield scores(0, 2)
+
+    with pytest.raises(StoppedEarly, match="removed or moved"), RunDirectory(path) as directory:
+        directory.write_scores(moved())
+    assert not path.exists()
+
+
 def test_leftovers_of_a_kill_are_removed_and_files_of_others_stay(run: RunDirectory) -> None:
     run.write_parts(0, "decompose", {"claims": claims("a")})
     for name in (".mine.tmp", ".mine.txt.0a1b2c3d.tmp", "claims/.mydraft.tmp"):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
-from claimscore.runs import RunDirectory
+from claimscore.runs import RunDirectory, models_asked
 from claimscore.runs.settings_file import agreed, as_stored
 
 
@@ -90,6 +90,19 @@ def test_a_changed_run_toml_is_refused(run: RunDirectory, damage: bytes | None) 
         run.check_settings({"seed": 0})
 
 
+def test_a_run_of_another_version_is_refused(run: RunDirectory) -> None:
+    text = b"# Written by claimscore: everything that determines the results.\nseed = 0\n"
+    check = b"# CRC-32 of the lines above: %08x\n" % zlib.crc32(text)
+    (run.path / "run.toml").write_bytes(text + check)
+    run.__exit__(None, None, None)
+    (run.path / "claims").mkdir()
+    part = run.path / "claims/part-000000-decompose.parquet"
+    part.write_bytes(b"theirs")
+    with pytest.raises(ConfigError, match=f"{run.path}: made by another version of claimscore"):
+        RunDirectory(run.path).__enter__()
+    assert part.exists()
+
+
 values = st.recursive(
     st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -102,3 +115,10 @@ def test_settings_survive_toml(given_settings: dict[str, object]) -> None:
     stored = as_stored(given_settings)
     assert stored == given_settings
     assert agreed(stored, as_stored(stored), "run", {}) == stored
+
+
+def test_a_language_model_is_named_with_its_server() -> None:
+    llm = {"provider": "openai", "namespace": "http://gpu:8000/v1", "model": "m", "params": "{}"}
+    parser = {"provider": "builtin", "namespace": "builtin", "model": "parser"}
+    both = {"additive": {"llm": {"decompose": llm, "facts": parser}}}
+    assert models_asked(both) == "openai:m at http://gpu:8000/v1 (decompose); parser (facts)"

@@ -9,12 +9,13 @@ A job costs money from the moment it is made on the server, so it is here before
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from claimscore.atomic import os_errors, remove_leftovers, write_text
@@ -60,6 +61,15 @@ class JobJournal:
         write_text(self.path(record), json.dumps(value) + "\n")
         self._on_write(self.path(record))
         return record
+
+    def take(self, paths: Iterable[Path]) -> None:
+        """Note the jobs in files of another journal; one that is no record of a job is left out."""
+        with os_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            with contextlib.suppress(ConfigError):
+                if (record := self._record(path)) is not None:
+                    self.write(record)
 
     def path(self, record: JobRecord) -> Path:
         """The file that says that a job may cost money."""

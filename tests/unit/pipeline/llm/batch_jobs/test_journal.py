@@ -49,6 +49,15 @@ def test_a_record_that_cannot_be_read_may_stand_for_a_paid_job(
         journal.read()
 
 
+def test_records_alone_are_taken_from_a_strangers_files(journal: JobJournal, tmp_path: Path):
+    files = [tmp_path / f"{n}.json" for n in range(2)]
+    files[0].write_text('{"v": 3, "rm": "-rf"}')
+    files[1].write_bytes(journal.path(RECORD).read_bytes())
+    there = JobJournal(tmp_path / "new" / "journal")
+    there.take(files)
+    assert [record.batch_id for record in there.read()] == [RECORD.batch_id]
+
+
 def test_what_a_killed_writer_left_is_removed(journal: JobJournal):
     left = journal.folder / f".{RECORD.name}.json.0123abcd.tmp"
     left.write_text("{")
