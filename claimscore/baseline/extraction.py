@@ -11,6 +11,7 @@ decompositions of FActScore (Min et al. 2023).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -248,7 +249,11 @@ class _Extraction:
         tree = self.tree
         chain = [verb]
         while True:
-            below = [c for c in tree.of(chain[-1], "xcomp") if c in nodes and tree.is_verb(c)]
+            below = [
+                c
+                for c in tree.of(chain[-1], "xcomp", "ccomp")
+                if c in nodes and tree.is_verb(c) and self._is_link(chain[-1], c)
+            ]
             if len(below) != 1:
                 break
             chain += below
@@ -260,27 +265,37 @@ class _Extraction:
         asides = list(self._asides(nodes, verb)) if self.cuts_adjuncts else []
         nodes = nodes.difference(*asides)
         adjuncts = self._adjuncts(chain, nodes) if self.cuts_adjuncts else []
-        if len(chain) > 1:  # "is in the frame to replace", "calls for wages to be paid"
+        if (
+            tree.labels[chain[-1]] == "xcomp"
+        ):  # "is in the frame to replace", "calls for wages to be paid"
             adjuncts = [a for a in adjuncts if not verb < min(a) < chain[1]]
         self._take_complements_of_objects(chain[-1], adjuncts)
         if not has_object:
             self._take_complements(chain, adjuncts)
         elif tree.lower[chain[-1]] in words_of("placing"):
             adjuncts = [a for a in adjuncts if min(a) < verb]
-        adjuncts = [a for a in adjuncts if not self._is_interrupting(a, chain, adjuncts)]
-        core = nodes.difference(*adjuncts)
+        adjuncts = [a for a in adjuncts if not self._is_interrupting(a, chain, adjuncts, nodes)]
+        whole = nodes.difference(*adjuncts)
+        core = self._shortened(whole, verb) if self.cuts_adjuncts else whole
         if any(precedes_object(tree, verb, adjunct, core) for adjunct in adjuncts):
             raise Unsure
         if adjuncts and any(tree.labels[n] == "prep" and tree.heads[n] in chain for n in core):
             has_object = True
+        has_object = has_object or self._is_complete(chain[-1], core)
         variants: list[tuple[Words, Words]] = [(core, core)] if has_object or not adjuncts else []
+        if core != whole:
+            variants.append((whole, whole))
         after = [adjunct for adjunct in adjuncts if min(adjunct) > verb]
         for adjunct in adjuncts:
             is_clause = any(tree.labels[n] == "advcl" and tree.heads[n] in chain for n in adjunct)
             needs = after and not has_object and (min(adjunct) < verb or is_clause)
             needed = after[0] if needs else set()
+            if self._may_be_of_noun(adjunct):
+                needed = frozenset(needed).union(*after)
             beside = self._instead_of(verb, adjunct)
-            variants.append(((core - beside) | adjunct | needed, adjunct | needed))
+            base = whole if tree.words[min(adjunct) - 1] == "," else core
+            for phrase in dict.fromkeys((self._shortened(adjunct, verb), adjunct)):
+                variants.append(((base - beside) | phrase | needed, phrase | needed))
 
         def drafts(only: bool) -> list[Draft]:
             return [
@@ -295,9 +310,44 @@ class _Extraction:
         for aside in asides:
             heads = {tree.heads[n] for n in aside} - aside
             holders = [a for a in adjuncts if a & heads] or ([] if has_object else after[:1])
-            part = _Part(core.union(aside, *holders), {})
+            part = _Part(whole.union(aside, *holders), {})
             claims.append(self._draft(part, verb, has_subject, subject, form))
         return claims
+
+    def _is_link(self, verb: int, other: int) -> bool:
+        """Whether what is true of a verb's adjuncts is true of those of the clause below it:
+        "began to sing", "said that he sang"."""
+        tree = self.tree
+        if tree.labels[other] == "xcomp":
+            return True
+        reported = tree.lower[verb] in words_of("reporting") and verb < other
+        return reported and tree.is_finite(other) and tree.quoted_in(other) is None
+
+    def _is_complete(self, verb: int, core: Words) -> bool:
+        """Whether a verb says enough without object and adjuncts: "resigned", "was arrested"."""
+        tree = self.tree
+        known = "completed_by_agents" if tree.of(verb, "auxpass") else "complete"
+        rest = [tree.tags[n] for n in core if n > verb]
+        return tree.lower[verb] in words_of(known) and set(rest) <= {"RB", "RP", ",", "."}
+
+    def _shortened(self, nodes: Words, verb: int) -> Words:
+        """Some words of a clause without the last phrases, which nouns do not need."""
+        tree = self.tree
+        for noun in sorted(nodes):
+            if tree.labels[noun] not in ("dobj", "pobj", "attr"):
+                continue
+            above = [noun, *itertools.takewhile(lambda n: n != verb, tree.ancestors(noun))]
+            if verb not in tree.ancestors(noun) or any(
+                tree.labels[n] not in ("dobj", "pobj", "attr", "prep", "agent") for n in above
+            ):
+                continue
+            for phrase in tree.of(noun, "prep", "acl", "relcl"):
+                words = tree.subtree(phrase)
+                behind = (n for n in nodes if n > max(words))
+                ends = words <= nodes and all(tree.labels[n] == "punct" for n in behind)
+                if ends and min(words) > noun and modifiers.is_optional(tree, noun, phrase):
+                    nodes = nodes - words
+        return nodes
 
     def _asides(self, nodes: Words, verb: int) -> Iterable[Words]:
         """The clauses behind a comma that say something of a word which is not certain: one claim
@@ -311,7 +361,9 @@ class _Extraction:
                 inside |= tree.subtree(clause)
                 yield tree.subtree(clause) & nodes
 
-    def _is_interrupting(self, adjunct: Words, chain: list[int], adjuncts: list[Words]) -> bool:
+    def _is_interrupting(
+        self, adjunct: Words, chain: list[int], adjuncts: list[Words], nodes: Words
+    ) -> bool:
         """Whether what stands behind an adjunct and is none itself may belong to it: a phrase whose
         place is not certain, or a clause about a noun before."""
         tree, following = self.tree, max(adjunct) + 1
@@ -319,6 +371,8 @@ class _Extraction:
             following += 1
         if following >= len(tree) or any(following in other for other in adjuncts):
             return False
+        if tree.labels[following] == "cc" and following in nodes:
+            return True
         labels = ("prep", "relcl", "acl", "appos")
         phrases = (n for n in (following, *tree.ancestors(following)) if tree.labels[n] in labels)
         top = next(phrases, following)
@@ -335,6 +389,23 @@ class _Extraction:
         """Whether "and" stands before an adjunct, so that it belongs to no word beside it."""
         return self.tree.labels[max(0, min(self.tree.subtree(adjunct)) - 1)] == "cc"
 
+    def _is_last(self, adjunct: int) -> bool:
+        """Whether a phrase ends the sentence, so that the rest stands whatever it belongs to."""
+        tree, words = self.tree, self.tree.subtree(adjunct)
+        before, rest = max(0, min(words) - 1), range(max(words) + 1, len(tree))
+        known = tree.lower[adjunct] in words_of("separable_prepositions")
+        return (
+            (known if tree.labels[adjunct] == "prep" else tree.tags[adjunct] == "VB")
+            and tree.tags[before][:2] in ("NN", "CD", ",", "''")
+            and tree.lower[before] not in words_of("relational")
+            and all(tree.labels[n] == "punct" for n in rest)
+        )
+
+    def _may_be_of_noun(self, adjunct: Words) -> bool:
+        tree, before = self.tree, min(adjunct) - 1
+        unsure = any(n in tree.unsure and tree.heads[n] not in adjunct for n in adjunct)
+        return unsure and tree.words[before] != "," and not tree.is_year_or_month(before)
+
     def _instead_of(self, verb: int, adjunct: Words) -> Words:
         """Of "is cheap and always on time" the "cheap and", where the adjunct is the last part."""
         tree, before = self.tree, min(adjunct) - 1
@@ -342,6 +413,8 @@ class _Extraction:
             return frozenset()
         predicates = tree.of(verb, "acomp", "attr")
         if len(predicates) != 1 or tree.lower[before] != "and":
+            raise Unsure
+        if before - 1 not in tree.subtree(predicates[0]):
             raise Unsure
         return tree.subtree(predicates[0]) | {before}
 
@@ -384,7 +457,7 @@ class _Extraction:
         for adjunct in adjuncts:
             if tree.lower[min(adjunct)] == "including" and tree.is_verb(tree.heads[min(adjunct)]):
                 raise Unsure
-            if is_inside_a_list(tree, adjunct, nodes):
+            if is_inside_a_list(tree, adjunct, nodes) or tree.lower[max(adjunct)] in ("'s", "’s"):
                 raise Unsure
             if any(tree.is_year_or_month(n) and tree.of(n, "relcl", "advcl") for n in adjunct):
                 raise Unsure
@@ -404,10 +477,13 @@ class _Extraction:
     def _is_adjunct(self, child: int, verb: int, is_main: bool) -> bool:
         tree = self.tree
         label = tree.labels[child]
-        if verb in tree.hypothetical or (child in tree.unsure and not self._ends_list(child)):
+        if verb in tree.hypothetical:
+            return False
+        if child in tree.unsure and not self._ends_list(child) and not self._is_last(child):
             return False
         if label in ("prep", "agent"):
-            return len(tree.subtree(child)) > 1
+            names = tree.lower[child] == "as" and not tree.of(child, "pobj")  # "as dead"
+            return len(tree.subtree(child)) > 1 and not names
         if label == "npadvmod":
             return is_main and tree.is_time(child)
         if label == "advmod":
@@ -417,9 +493,19 @@ class _Extraction:
         return (
             label == "advcl"
             and child not in tree.hypothetical
-            and not any(tree.lower[a] == "to" for a in tree.of(child, "aux"))
+            and self._is_no_complement(child, verb)
             and not any(tree.lower[m] in words_of("kept_marks") for m in tree.of(child, "mark"))
         )
+
+    def _is_no_complement(self, clause: int, verb: int) -> bool:
+        """Whether a clause is finite, or a purpose ("to help") behind an object or
+        a place."""
+        tree = self.tree
+        if not any(tree.lower[a] == "to" for a in tree.of(clause, "aux")):
+            return True
+        between = [c for c in tree.of(verb, "dobj", "prep") if verb < c < clause]
+        excluded = words_of("causing") | words_of("be")
+        return bool(between) and tree.lower[verb] not in excluded
 
     def _continues(self, before: Words, adjunct: Words) -> bool:
         """Whether an adjunct belongs to the one before it: "from 1990 to 2000", "with X as Y"."""

@@ -234,6 +234,30 @@ def leaves(tree: Tree, noun: int, child: int) -> bool:
     return label == "appos" and is_apposition_claim(tree, noun, child)
 
 
+def is_optional(tree: Tree, noun: int, phrase: int) -> bool:
+    """Whether what is said of a noun stays true without a phrase behind it: of a name, of "a film",
+    of "three films" or "films", where the phrase is no complement ("a member of")."""
+    words = [*tree.of(noun, "det", "predet", "amod", "nummod", "neg", "poss"), noun]
+    narrowing = {tree.lower[n] for word in words for n in (*tree.of(word, "advmod", "amod"), word)}
+    bare = tree.tags[noun] == "NNS" and not tree.of(noun, "det", "poss")
+    if (
+        not (tree.has_article(noun) or tree.tags[noun] == "NNP" or bare)
+        or noun in tree.hypothetical
+    ):
+        return False
+    if narrowing & words_of("quantifiers") or any(tree.tags[w][2:] in ("R", "S") for w in words):
+        return False
+    if tree.labels[phrase] == "prep":
+        if tree.lower[noun] in words_of("relational") or tree.lower[noun].endswith("ing"):
+            return False
+        is_located = tree.is_name(noun) or tree.labels[noun] == "attr"
+        known = "locating_prepositions" if is_located else "separable_prepositions"
+        return tree.lower[phrase] in words_of(known) and bool(tree.of(phrase, "pobj"))
+    if tree.labels[phrase] == "relcl":
+        return relative_word(tree, phrase) is not None
+    return tree.labels[phrase] == "acl" and tree.tags[phrase] in ("VBN", "VBG")
+
+
 def without_modifiers(tree: Tree, nodes: Collection[int]) -> set[int]:
     """Words without the phrases that become claims of their own."""
     kept = set(nodes)
@@ -248,8 +272,8 @@ def without_modifiers(tree: Tree, nodes: Collection[int]) -> set[int]:
 def noun_phrase(tree: Tree, noun: int) -> list[int]:
     """A noun with its modifiers, without what is coordinated or becomes a claim of its own."""
     nodes = tree.subtree(noun)
-    for child in tree.of(noun, "conj", "cc", "preconj"):
-        nodes -= tree.subtree(child)
+    if not any(tree.words[c] == "&" for c in tree.of(noun, "cc")):
+        nodes = nodes.difference(*map(tree.subtree, tree.of(noun, "conj", "cc", "preconj")))
     return tree.trim(without_modifiers(tree, nodes))
 
 

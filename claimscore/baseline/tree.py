@@ -265,6 +265,9 @@ class Tree:
             if not self.is_past(index) and {"when", "whenever", "once"}.intersection(times):
                 return True
             return any(self.lower[m] in words_of("hypotheses") for m in self.of(index, "mark"))
+        subjects = self.of(index, "nsubj", "nsubjpass")
+        if any(self.lower[n] in words_of("denials") for s in subjects for n in self.subtree(s)):
+            return True
         without = self.labels[index] == "prep" and self.lower[index] == "without"
         return without or bool(self.of(index, "neg"))
 

@@ -37,10 +37,22 @@ def cut_sentences(table: str) -> dict[str, list[str]]:
 #: A sentence, and its claims below it: a kind of cut each.
 CUT = cut_sentences("""
 Rooney scored in Madrid on Sunday and left the club in 2015.
-    Rooney scored in Madrid. | Rooney scored on Sunday. | Rooney left the club. |
+    Rooney scored. | Rooney scored in Madrid. | Rooney scored on Sunday. | Rooney left the club. |
     Rooney left the club in 2015.
 Angela Linton, 47, was banned from the stadium.
-    Angela Linton was banned from the stadium. | Angela Linton was 47.
+    Angela Linton was banned. | Angela Linton was banned from the stadium. | Angela Linton was 47.
+The painter has made a film showing dancers.
+    The painter has made a film. | The painter has made a film showing dancers.
+She studied at Yale University in New Haven.
+    She studied at Yale University. | She studied at Yale University in New Haven.
+Anna is a nurse from Leeds.
+    Anna is a nurse. | Anna is a nurse from Leeds.
+Tom Stone is a painter from Boston who was born in 1990.
+    Tom Stone is a painter from Boston. | Tom Stone is a painter from Boston who was born in 1990.
+Police released a photograph to help inquiries.
+    Police released a photograph. | Police released a photograph to help inquiries.
+Doctors said the boy broke his leg on Friday.
+    Doctors said the boy broke his leg. | Doctors said the boy broke his leg on Friday.
 Tom Brady, the quarterback of the Patriots, won the cup.
     Tom Brady won the cup. | Tom Brady was the quarterback of the Patriots.
 Mary Dean is an American actress who was born in Boston.
@@ -119,9 +131,13 @@ WHOLE = [
     "He won the Cup in 1963, which surprised many people.",
     "He received the highest honour that can be won.",
     "There are 109 people who belong to another church.",
-    "Tom Stone is a painter from Boston who was born in 1990.",
     "He went first to Rome in 1990 and then to Paris in 1992.",
     "His parents were rich with his father a banker and his mother running a shop.",
+    "Nobody was injured in the crash.",
+    "She is an advocate for animals.",
+    "The team can only win the cup with luck.",
+    "Fewer than ten people drowned in May.",
+    "She had three windows repaired.",
     "He has a batting average of .317 and a house in Rome.",
 ]
 
