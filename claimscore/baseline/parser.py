@@ -40,6 +40,9 @@ _PIECES_A_PACK = 250
 #: Scores that differ by less may change their order where matrices of other sizes are multiplied.
 _CLOSE = 3e-4
 _HEADS = 12
+#: Contractions that are read as the words they stand for.
+_CONTRACTED = {"n't": "not", "'re": "are", "'ve": "have", "'ll": "will", "'m": "am"}
+_CONTRACTED |= {"ca": "can", "wo": "will"}
 _CLS, _SEP, _UNKNOWN = 101, 102, 100
 
 _Floats = NDArray[np.floating[Any]]
@@ -303,7 +306,8 @@ def kind_of(word: str) -> int:
 
 
 def _plain(word: str) -> str:
-    parts = unicodedata.normalize("NFD", word.lower())
+    straight = word.lower().replace("’", "'")
+    parts = unicodedata.normalize("NFD", _CONTRACTED.get(straight, straight))
     return "".join(c for c in parts if unicodedata.category(c) != "Mn")
 
 

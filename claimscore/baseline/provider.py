@@ -32,6 +32,14 @@ _LISTING = re.compile(
     r"(?P<before>.*?\b(?:include|includes|included|including|such as|like|in|series|films|albums) )"
     rf"(?P<titles>{_TITLE}(?:, {_TITLE})*),? and (?P<last>{_TITLE})\.?"
 )
+#: Between two sentences without a space: "a television.The rooms".
+_GLUED = re.compile(r"(?<=[a-z]{2}[.!?])(?!(?:Com|Net|Org|Js)\b)(?=[A-Z][a-z]*[ ,’'])")
+_SAYS_NOTHING = re.compile(
+    r"""(?ix) .*\?\s*$ | .*\bclick[ ]here\b | (?:please[ ])?(?:click|scroll[ ]down|follow[ ]us)\b
+      | read[ ](?:more|the[ ]full)\b | (?:watch|see)[ ](?:the[ ]|this[ ])?video\b
+      | for[ ]more\b.*\b(?:visit|see|go[ ]to|call)\b
+      | by(?-i:(?:[ ][A-Z][\w.’'-]*){1,3})\.?$""",
+)
 
 
 class _Reading(NamedTuple):
@@ -94,8 +102,10 @@ class ClaimMaker:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences of a text that have a word."""
-    return [s for s in split_sentences(text, splitter="rules") if re.search(r"\w", s)]
+    """The sentences of a text that say something: without questions, bylines and calls to the
+    reader, and also where no space stands between two."""
+    sentences = split_sentences(_GLUED.sub(" ", text), splitter="rules")
+    return [s for s in sentences if re.search(r"\w", s) and not _SAYS_NOTHING.match(s)]
 
 
 def _with_first_title(sentence: str) -> tuple[str, list[str]]:

@@ -104,7 +104,7 @@ class Tree:
         pairs = list(words)
         self.words = [word.text for word in pairs]
         self.spaces = [word.space for word in pairs]
-        self.lower = [word.lower() for word in self.words]
+        self.lower = [word.lower().replace("’", "'") for word in self.words]
         self.tags, self.heads = tags, list(heads)
         # Walks upwards end there, whatever the parser calls it.
         self.labels = ["ROOT" if heads[k] == k else label for k, label in enumerate(labels)]
