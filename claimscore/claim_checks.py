@@ -60,8 +60,8 @@ CHECKS: dict[str, Check] = {
     "little_overlap": Check(
         "claims",
         "with other words",
-        "share less than half of their content words with their sentence",
-        "{value:.0%} of its words are in its sentence",
+        "share less than half of their content words with their sentence and its context",
+        "{value:.0%} of its words are in its sentence and the context",
         0.10,
         "they are made up or stand under the wrong sentence; try another model, or a prompt that "
         "asks about one text at a time",
@@ -80,7 +80,15 @@ CHECKS: dict[str, Check] = {
         "begin with a pronoun",
         "begins with a pronoun",
         0.33,
-        "by themselves they do not say whom they mean; a prompt with $summary lets a model name it",
+        "by themselves they do not say whom they mean; decompose=v3 lets a model name it",
+    ),
+    "ambiguous": Check(
+        "claims",
+        "ambiguous",
+        "are ambiguous and have no part in the scores",
+        "ambiguous: left out of the scores",
+        0.10,
+        "the texts do not say whom they mean, or the model asks too much; read some in the report",
     ),
     "uncovered_words": Check(
         "sentences",
@@ -156,15 +164,26 @@ class Examples:
         return next(numbers, None)
 
 
-def word_checks(text: str, claims: Sequence[str], examples: Examples) -> Iterator[Finding]:
+def word_checks(
+    text: str,
+    claims: Sequence[str],
+    examples: Examples,
+    *,
+    n_ambiguous: int = 0,
+    context: str = "",
+) -> Iterator[Finding]:
     """The findings about a sentence (or whole text) and its claims, as far as words tell.
 
+    The last `n_ambiguous` claims are those that do not count. `context` is what a prompt shows
+    besides the sentence: its words are no foreign ones.
+
     Values: of `repeat` the index of the earlier claim, of `example_copy` the example's number from
-    1, of `little_overlap` the share of the claim's content words that are in the sentence, of
-    `uncovered_words` the share of the sentence's different ones that are in no claim, of
-    `no_claims` the number of its content words.
+    1, of `little_overlap` the share of the claim's content words that are in the sentence or its
+    context, of `uncovered_words` the share of the sentence's different ones that are in no claim,
+    of `no_claims` the number of its content words.
     """
-    if list(claims) == [text]:
+    n_counted = len(claims) - n_ambiguous
+    if list(claims) == [text] and n_counted:
         if has_dangling_subject(text):
             yield Finding(0, "dangling_pronoun", None)
         return
@@ -180,19 +199,28 @@ def word_checks(text: str, claims: Sequence[str], examples: Examples) -> Iterato
         if len(claims) > 1 and (earlier := first.setdefault(claim_key(claim), index)) != index:
             yield Finding(index, "repeat", earlier)
         if claim != text and not (of_claim and of_claim.keys() <= words.keys()):
-            key = claim_key(claim)
-            is_of_the_text = f" {key} " in f" {claim_key(text)} "
-            if not is_of_the_text and (number := examples.number_of(key)) is not None:
-                yield Finding(index, "example_copy", number)
-            if (
-                of_claim
-                and (overlap := (of_claim & words).total() / of_claim.total()) < LEAST_OVERLAP
-            ):
-                yield Finding(index, "little_overlap", overlap)
-        if has_dangling_subject(claim):
+            yield from _foreign_words(index, claim, f"{text} {context}", examples)
+        if index >= n_counted:
+            yield Finding(index, "ambiguous", None)
+        elif has_dangling_subject(claim):
             yield Finding(index, "dangling_pronoun", None)
     if words and (uncovered := len(words.keys() - covered) / len(words)) > MOST_UNCOVERED:
         yield Finding(None, "uncovered_words", uncovered)
+
+
+def _foreign_words(
+    index: int, claim: str, shown_text: str, examples: Examples
+) -> Iterator[Finding]:
+    """The findings about a claim that has words which its sentence lacks."""
+    of_claim, shown = content_words(claim), content_words(shown_text)
+    if of_claim and of_claim.keys() <= shown.keys():
+        return
+    key = claim_key(claim)
+    is_shown = f" {key} " in f" {claim_key(shown_text)} "
+    if not is_shown and (number := examples.number_of(key)) is not None:
+        yield Finding(index, "example_copy", number)
+    if of_claim and (overlap := (of_claim & shown).total() / of_claim.total()) < LEAST_OVERLAP:
+        yield Finding(index, "little_overlap", overlap)
 
 
 def summarized(counts: Mapping[str, int], claims: int, sentences: int) -> JSON:

@@ -80,13 +80,16 @@ def decompose(
     `retry_failed`.
 
     Returns a row a claim: `text` (place in `texts`, from 0), `sentence` (place in the text, from 0;
-    null for whole texts), `claim`, `error`. A sentence that failed has one row with a null claim; a
-    text without claims has none. Raises `ConfigError` for texts or options of no use, before
-    anything is spent, and `StoppedEarly` at a cap or after an outage: the same call then goes on.
+    null for whole texts), `claim`, `left_out` ("ambiguous", or null for a claim that counts),
+    `error`. A sentence that failed has one row with a null claim; a text without claims has none.
+    Raises `ConfigError` for texts or options of no use, before anything is spent, and
+    `StoppedEarly` at a cap or after an outage: the same call then goes on.
     """
     made = _of_texts("decompose", texts, llm, prompt, {**options, "granularity": granularity})
-    claims = made.rows.select(_PLACE, sentence="sentence_index", claim="text", error=_NULL)
-    failed = made.failures.select(_PLACE, _REASON, sentence="index", claim=_NULL)
+    claims = made.rows.select(
+        _PLACE, "left_out", sentence="sentence_index", claim="text", error=_NULL
+    ).select("text", "sentence", "claim", "left_out", "error")
+    failed = made.failures.select(_PLACE, _REASON, sentence="index", claim=_NULL, left_out=_NULL)
     return _in_order(claims, failed, "text", "sentence")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -85,15 +85,28 @@ class Table:
 
 CLAIMS = Table(
     "claims",
-    "Single claims of a text, in order; `sentence` is the sentence they come from.",
+    "Single claims of a text, in order; `sentence` is the sentence they come from. A claim with "
+    "`left_out` does not count: tables of what is judged leave it out, and so do scores. It is "
+    "`ambiguous` where the model could not decide whom it means.",
     {
         **_text("id side"),
         **_int32("sentence_index claim_index"),
-        **_text("text sentence"),
+        **_text("text sentence left_out"),
         **LLM_PROVENANCE,
     },
     ("id", "side", "text"),
 )
+
+#: Why a claim is left out: the model could not decide what a pronoun or a name of it refers to.
+AMBIGUOUS = "ambiguous"
+
+Claims = TypeVar("Claims", pl.DataFrame, pl.LazyFrame)
+
+
+def counted(claims: Claims) -> Claims:
+    """The rows of the table `claims` that count: those that are not left out."""
+    return claims.filter(pl.col("left_out").is_null())
+
 
 CLAIM_CHECKS = Table(
     "claim_checks",
@@ -143,7 +156,7 @@ FACTS = Table(
 NLI = Table(
     "nli",
     "Probabilities of an NLI model for every two claims of two sides, in both directions. An index "
-    "counts the side's claims.",
+    "counts the side's claims that count.",
     {
         **_text("id premise_side"),
         **_int32("premise_index"),
@@ -191,7 +204,8 @@ SUPPORT = Table(
     "support",
     "Whether a text supports a claim, as metric faithfulness says: supported, contradicted or "
     "unmentioned. `claim_position` is the place of the claim among those of `side` in `claims` "
-    "(`pl.int_range(pl.len()).over('id', 'side')`), `source_index` that of the text. "
+    "that count (of the rows without `left_out`, `pl.int_range(pl.len()).over('id', 'side')`), "
+    "`source_index` that of the text. "
     "`contradiction` is that of the evidence. `verifier` is nli (three labels), binary (two) or "
     "llm, whose evidence is a quotation, or null.",
     {

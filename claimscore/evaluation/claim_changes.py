@@ -10,6 +10,7 @@ import polars as pl
 
 from claimscore.evaluation.inputs import ComparedRun
 from claimscore.runs import damage_as_error
+from claimscore.tables import counted
 from claimscore.text import normalised
 
 #: The tables that hold claims and facts, and what one of them is called.
@@ -108,8 +109,7 @@ def _texts(run: ComparedRun, table: str, ids: pl.Series) -> dict[tuple[str, str]
     rows = run.table(table)
     assert rows is not None
     text = pl.concat_str("subject", "description", separator=" ")
-    if table == "facts":
-        rows = rows.sort("index", maintain_order=True)
+    rows = counted(rows) if table == "claims" else rows.sort("index", maintain_order=True)
     with damage_as_error(run.path):
         units = (
             rows.filter(pl.col("id").is_in(ids.implode()))

@@ -38,6 +38,7 @@ from claimscore.records.files import find_files
 from claimscore.records.readers import Record, place, read
 from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.stats.bootstrap import ratio, resamples
+from claimscore.tables import counted
 from claimscore.text import content_words, split_sentences
 
 #: F1 of the content words from which on two claims match.
@@ -225,7 +226,7 @@ def _claims_of(path: str) -> dict[str, list[str]]:
             )
         ids = directory.scan("records").select("id").collect()["id"]
         claims: dict[str, list[str]] = {name: [] for name in ids}
-        rows = directory.scan("claims").filter(pl.col("side") == "summary")
+        rows = counted(directory.scan("claims")).filter(pl.col("side") == "summary")
         for name, claim in rows.select("id", "text").collect().iter_rows():
             claims[name].append(claim)
     return claims

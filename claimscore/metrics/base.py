@@ -7,13 +7,22 @@ records do (`summary_a`), and the particulars of one record come after a colon.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
 from claimscore.errors import ConfigError
-from claimscore.tables import REFERENCES_SIDE, SIDE_COLUMNS, SOURCE_SIDE, texts_on_side
+from claimscore.tables import (
+    AMBIGUOUS,
+    CLAIMS,
+    REFERENCES_SIDE,
+    SIDE_COLUMNS,
+    SOURCE_SIDE,
+    counted,
+    texts_on_side,
+)
 
 #: The side of the tables that each column of the records becomes.
 SIDES: dict[str, str] = {
@@ -79,8 +88,8 @@ class Requirements:
 class ChunkTables:
     """The tables of one chunk of records, with the schemas of `claimscore.tables`.
 
-    `tables["nli"]` reads that table once. `records` has `id` and the input's columns; its
-    order is the order of the scores.
+    `tables["nli"]` reads that table once; `tables["claims"]` has the claims that count. `records`
+    has `id` and the input's columns; its order is the order of the scores.
     """
 
     def __init__(self, read: Callable[[str], pl.DataFrame]) -> None:
@@ -89,8 +98,21 @@ class ChunkTables:
 
     def __getitem__(self, table: str) -> pl.DataFrame:
         if table not in self._frames:
-            self._frames[table] = self._read(table)
+            rows = self._read(table)
+            self._frames[table] = counted(rows) if table == CLAIMS.name else rows
         return self._frames[table]
+
+    def no_claims(self, record: str, side: str) -> str:
+        """Why a text has no claims that count."""
+        n_ambiguous = self._ambiguous.get((record, side), 0)
+        column = SIDE_COLUMNS.get(side, side)
+        all_are = f"all claims of {column} are ambiguous: {n_ambiguous} of {n_ambiguous}"
+        return all_are if n_ambiguous else f"no claims in {column}"
+
+    @functools.cached_property
+    def _ambiguous(self) -> dict[tuple[str, str], int]:
+        rows = self._read(CLAIMS.name).filter(left_out=AMBIGUOUS).group_by("id", "side").len()
+        return {(record, side): n for record, side, n in rows.iter_rows()}
 
     @property
     def records(self) -> pl.DataFrame:

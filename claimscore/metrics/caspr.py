@@ -176,7 +176,7 @@ def _score(options: CasprOptions, tables: ChunkTables) -> list[Score]:
         if record in failed:
             return unscored(record, failed[record], components)
         if not (n_a and n_b):
-            return unscored(record, f"no claims in summary_{'b' if n_a else 'a'}", components)
+            return unscored(record, tables.no_claims(record, "b" if n_a else "a"), components)
         shape = n_a, 2 * n_b
         of_record = cells.get(record, NO_CELLS)
         judged = of_record.matrix(shape)

@@ -242,7 +242,7 @@ def _family(
                 record, mine = row["id"], dict[Direction, Judged]()
                 reason = failed.get(record) or blank_reason(row, requires.columns)
                 for way in directions:
-                    of_way = judged[way].get(record, f"no claims in {way.claims}")
+                    of_way = judged[way].get(record) or tables.no_claims(record, way.claims)
                     if isinstance(of_way, str):
                         reason = reason or of_way
                     else:

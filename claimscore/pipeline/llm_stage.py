@@ -175,7 +175,8 @@ def task_result(
             rows += [{**row, **provenance, **column} for row in made]
             place = index, sample
             about = place in prompt_requests.misplaced, place in prompt_requests.asked_again
-            answers.append(UnitAnswer(unit, outcome.value, *about))
+            shown = unit.fields(prompt_requests.prompt.fields)
+            answers.append(UnitAnswer(unit, shown, outcome.value, *about))
     if task.join is not None:
         rows = task.join(rows)
     findings: list[dict[str, Any]] = []

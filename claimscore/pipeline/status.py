@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -98,9 +99,10 @@ def record_status(out: Path | str, record_id: str) -> JSON:
             raise ConfigError(f"{out}: the run has no record {record_id!r}")
         if (table := directory.scores()) is not None:
             scores = table.filter(of_record).collect().to_dicts()
-        texts: defaultdict[str, list[str]] = defaultdict(list)
-        for row in rows("claims"):
-            texts[row["side"]].append(row["text"] or "")
+        of_texts, texts = rows("claims"), defaultdict[str, list[str]](list)
+        for row in of_texts:
+            if row["left_out"] is None:
+                texts[row["side"]].append(row["text"] or "")
         judged = _judged_by_claims(rows("nli"), texts)
         order = ("unmentioned", "contradicted", "supported")
         names = ("verdict", "probability", "evidence")
@@ -108,11 +110,13 @@ def record_status(out: Path | str, record_id: str) -> JSON:
             rows("support"), key=lambda row: (order.index(row["verdict"]), row["probability"])
         ):
             judged[row["side"], row["claim_position"]] = {name: row[name] for name in names}
-        claims = [
-            {"side": side, "claim": claim, **judged.get((side, place), {"verdict": None})}
-            for side, own_claims in texts.items()
-            for place, claim in enumerate(own_claims)
-        ]
+        places = {side: itertools.count() for side in texts}
+        claims = []
+        for row in of_texts:
+            side, left_out = row["side"], row["left_out"]
+            claim = {"side": side, "claim": row["text"] or "", "left_out": left_out}
+            place = next(places[side]) if left_out is None else None
+            claims.append(claim | judged.get((side, place), {"verdict": None}))
         return {"id": record_id, "scores": scores, "failures": rows("failures"), "claims": claims}
 
 

@@ -206,7 +206,10 @@ def _chunk_details(
     ids = chunk.records["id"].cast(pl.String)
     scores = _rows_by(finite(_rows_of(chunk.scores, tables.scores, ids)).collect().to_dicts())
     failures = _rows_by(_rows_of(chunk.failures, tables.failures, ids).collect().to_dicts())
-    claims, findings = (_rows_by(table.to_dicts()) for table in (chunk.claims, chunk.claim_checks))
+    counted_first = chunk.claims.with_row_index("place").sort(
+        pl.col("left_out").is_not_null(), maintain_order=True
+    )
+    claims, findings = (_rows_by(table.to_dicts()) for table in (counted_first, chunk.claim_checks))
     index.claims = index.claims or bool(claims)
     index.add_columns(chunk.records)
     matrices = LabelMatrices(chunk.nli)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from claimscore.claim_checks import CHECKS, mark
@@ -36,15 +36,17 @@ def side_of(
     """One text, cut where its sentences are: `[text, [number of each claim, ...]]`.
 
     `marks` and `segment_marks` have in words what checks found, by the number of the claim or of
-    the piece of text.
+    the piece of text. The numbers of claims are their places among `claims`, of which those that
+    count come first; `place` is the place of a claim in the text.
     """
     column = SIDE_COLUMNS.get(side, side)
     text = plain(record.get(column))
+    in_text = sorted(enumerate(claims), key=lambda numbered: numbered[1]["place"])
     shown: JSON = {
         "side": side,
         "column": column,
         "claims": [cut_off(row["text"] or "", MAX_NOTE_CHARS) for row in claims],
-        "segments": segments(text[:MAX_TEXT_CHARS], claims),
+        "segments": segments(text[:MAX_TEXT_CHARS], in_text),
     }
     if len(text) > MAX_TEXT_CHARS:
         shown["left_out"] = len(text) - MAX_TEXT_CHARS
@@ -53,15 +55,15 @@ def side_of(
     return shown
 
 
-def segments(text: str, claims: list[JSON]) -> list[list[Any]]:
-    """The text in order, each sentence with the claims made of it.
+def segments(text: str, claims: Iterable[tuple[int, JSON]]) -> list[list[Any]]:
+    """The text in order, each sentence with the numbers of the claims made of it.
 
     Sentences are found in the text from left to right; what lies between them had no
     claims. A sentence that is not in the text is shown where its claims come.
     """
     sentences: list[tuple[str, list[int]]] = []
     last: tuple[object, object] | None = None
-    for number, row in enumerate(claims):
+    for number, row in claims:
         key = (row["sentence_index"], row["sentence"])
         if key != last:
             sentences.append((row["sentence"] or "", []))

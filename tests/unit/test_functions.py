@@ -76,12 +76,13 @@ def test_no_sentence_is_lost(texts: list[list[str]], monkeypatch: pytest.MonkeyP
     for place, lines in enumerate(texts):
         for number, line in enumerate(lines):
             if line == "refused":
-                expected.append((place, number, None, "content_filter: not this one"))
+                expected.append((place, number, None, None, "content_filter: not this one"))
             elif line != "mute":
-                expected += [(place, number, word, None) for word in line.split()]
+                expected += [(place, number, word, None, None) for word in line.split()]
     assert frame.rows() == expected
     assert list(frame.schema.items()) == [
-        *(("text", pl.Int64), ("sentence", pl.Int32), ("claim", pl.String), ("error", pl.String))
+        *(("text", pl.Int64), ("sentence", pl.Int32), ("claim", pl.String)),
+        *(("left_out", pl.String), ("error", pl.String)),
     ]
     provider.asked.clear()
     again = claimscore.decompose(["\n".join(lines) for lines in texts], LLM, "v1")
@@ -95,8 +96,8 @@ def test_whole_texts_and_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = pl.Series(["one two\nthree", "refused", " ", "mute"])
     frame = claimscore.decompose(texts, LLM, "v1", granularity="summary")
     assert frame.rows() == [
-        *((0, None, word, None) for word in ("one", "two", "three")),
-        (1, None, None, "content_filter: not this one"),
+        *((0, None, word, None, None) for word in ("one", "two", "three")),
+        (1, None, None, None, "content_filter: not this one"),
     ]
     facts = claimscore.extract_facts(texts, LLM)
     assert facts.columns == ["text", "index", "subject", "description", "error"]

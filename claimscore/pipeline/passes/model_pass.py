@@ -15,7 +15,7 @@ import polars as pl
 from claimscore.metrics.base import PassRequirement
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch, RejectedItemsError
 from claimscore.pipeline.tasks.base import side_texts
-from claimscore.tables import FAILURES, SIDE_COLUMNS, Table
+from claimscore.tables import CLAIMS, FAILURES, SIDE_COLUMNS, Table, counted
 
 #: The tables of a chunk that passes read.
 TABLES_READ = ("records", "claims", "facts", "failures")
@@ -38,6 +38,11 @@ class PassInput:
     read: Callable[[str], pl.DataFrame]
     broken: frozenset[str]
     listen: Listen
+
+    @property
+    def claims(self) -> pl.DataFrame:
+        """The claims that count."""
+        return counted(self.read(CLAIMS.name))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

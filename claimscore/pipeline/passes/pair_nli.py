@@ -56,7 +56,7 @@ def nli_pass(given: PassInput) -> PassResult:
     """Every claim of one side with every claim of the other, in both directions."""
     first, second = given.need.sides
     by_side: dict[tuple[str, str], list[str]] = {}
-    claims = given.read("claims").select("id", "side", "text")
+    claims = given.claims.select("id", "side", "text")
     for record, side, text in claims.iter_rows():
         by_side.setdefault((record, side), []).append(text)
     grids = []
@@ -211,7 +211,7 @@ def claim_entailment_pass(given: PassInput) -> PassResult:
 def _claims(given: PassInput) -> list[_Claim]:
     (side,) = given.need.sides
     columns = ("id", "sentence_index", "claim_index", "sentence", "text")
-    rows = given.read("claims").filter(side=side).select(columns)
+    rows = given.claims.filter(side=side).select(columns)
     has_text = SIDE_COLUMNS.get(side) in given.records.columns
     whole = dict(given.records.select("id", SIDE_COLUMNS[side]).iter_rows()) if has_text else {}
     claims = []

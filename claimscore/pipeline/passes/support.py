@@ -82,7 +82,7 @@ def support_pass(given: PassInput) -> PassResult:
     read = _read_by(given.model) if asked == MODEL else asked
     texts = texts_of(given.records, source_side)
     claims: dict[str, list[str]] = {}
-    mine = given.read("claims").filter(side=side).select("id", "text")
+    mine = given.claims.filter(side=side).select("id", "text")
     for record, text in mine.iter_rows():
         claims.setdefault(record, []).append(text)
     split = [

@@ -14,7 +14,14 @@ import polars as pl
 
 from claimscore.config import Granularity
 from claimscore.errors import ParseError
-from claimscore.tables import SIDE_COLUMNS, SOURCE_SIDE, Table, texts_on_side
+from claimscore.tables import (
+    CLAIMS,
+    SIDE_COLUMNS,
+    SOURCE_SIDE,
+    Table,
+    counted,
+    texts_on_side,
+)
 from claimscore.text import split_sentences
 from claimscore.types import Completion, TokenLogprob
 
@@ -71,10 +78,12 @@ class Unit:
 
 
 class UnitAnswer(NamedTuple):
-    """A unit and its checked answer; whether an answer about several was `misplaced` before, and
-    whether it was asked about again because of `Task.objection`."""
+    """A unit, what the prompt's placeholders `shown` of it, and its checked answer; whether an
+    answer about several was `misplaced` before, and whether it was asked about again because of
+    `Task.objection`."""
 
     unit: Unit
+    shown: Mapping[str, str]
     answer: Mapping[str, Any]
     was_misplaced: bool = False
     asked_again: bool = False
@@ -96,6 +105,11 @@ class TaskInput:
     tables: Mapping[str, pl.DataFrame]
     records: pl.DataFrame = dataclasses.field(default_factory=pl.DataFrame)
     window_tokens: int = WINDOW_TOKENS
+
+    @property
+    def claims(self) -> pl.DataFrame:
+        """The claims that count."""
+        return counted(self.tables[CLAIMS.name])
 
     def whole_texts(self, side: str) -> dict[str, str]:
         """The text of a side for each record that has one; several are joined by a blank line."""

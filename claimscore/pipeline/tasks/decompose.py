@@ -21,7 +21,7 @@ from claimscore.pipeline.tasks.base import (
     sides_in,
     text_units,
 )
-from claimscore.tables import CLAIMS
+from claimscore.tables import AMBIGUOUS, CLAIMS
 from claimscore.text import content_words, split_sentences
 
 #: A claim with at most this share of its content words in its own text, and so much more of them
@@ -29,15 +29,22 @@ from claimscore.text import content_words, split_sentences
 _HARDLY, _CLEARLY_MORE = 1 / 3, 1 / 2
 
 
+def _claims(answer: Mapping[str, Any]) -> list[str]:
+    """All claims of an answer; those that are ambiguous come last."""
+    return [*answer["claims"], *answer.get("ambiguous", ())]
+
+
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    n_counted = len(answer["claims"])
     return [
         {
             **unit.of_sentence,
             "claim_index": index,
             "text": claim.strip(),
             "sentence": unit.text if unit.sentence_index is not None else None,
+            "left_out": None if index < n_counted else AMBIGUOUS,
         }
-        for index, claim in enumerate(answer["claims"])
+        for index, claim in enumerate(_claims(answer))
     ]
 
 
@@ -53,7 +60,7 @@ def _misplaced(texts: Sequence[str], answers: Mapping[int, Mapping[str, Any]]) -
     for place, answer in answers.items():
         shares = [
             [(claim & of_text).total() / claim.total() for of_text in words]
-            for claim in map(content_words, answer["claims"])
+            for claim in map(content_words, _claims(answer))
             if claim
         ]
         here_and_there = [(share[place], max(share)) for share in shares]
@@ -69,14 +76,20 @@ def _findings(
     answers: Sequence[UnitAnswer], examples: Sequence[ExampleAnswers]
 ) -> list[dict[str, Any]]:
     known = Examples(
-        (text, (claim for answer in of_text for claim in answer["claims"]))
+        (text, (claim for answer in of_text for claim in _claims(answer)))
         for text, of_text in examples
     )
     return [
         {**unit.of_sentence, **finding._asdict()}
-        for unit, answer, was_misplaced, _ in answers
+        for unit, shown, answer, was_misplaced, _ in answers
         for finding in (
-            *word_checks(unit.text, answer["claims"], known),
+            *word_checks(
+                unit.text,
+                _claims(answer),
+                known,
+                n_ambiguous=len(answer.get("ambiguous", ())),
+                context=" ".join(text for name, text in shown.items() if name != "text"),
+            ),
             *((Finding(None, "wrong_number", None),) if was_misplaced else ()),
         )
     ]

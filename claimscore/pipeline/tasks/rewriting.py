@@ -44,7 +44,7 @@ def _claim_units(given: TaskInput) -> list[Unit]:
     columns = ("id", "side", "text", "sentence_index", "claim_index")
     return [
         Unit(record, side, text, whole[record, side], *indices)
-        for record, side, text, *indices in given.tables["claims"].select(columns).iter_rows()
+        for record, side, text, *indices in given.claims.select(columns).iter_rows()
         if (record, side) in whole
     ]
 

@@ -65,7 +65,7 @@ def _units(given: TaskInput) -> list[Unit]:
     """One unit a claim and window of a text, window by window."""
     most_bytes = given.window_tokens * _BYTES_A_TOKEN
     claims: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
-    rows = given.tables["claims"].select("id", "side", "sentence_index", "claim_index", "text")
+    rows = given.claims.select("id", "side", "sentence_index", "claim_index", "text")
     for record, side, *claim in rows.iter_rows():
         claims.setdefault((record, side), []).append(tuple(claim))
     units = []
@@ -236,7 +236,7 @@ def _findings(
     """Each claim at most once: about whom the question was asked again, whose evidence is not in
     the text."""
     findings = {}
-    for unit, answer, _, asked_again in answers:
+    for unit, _, answer, _, asked_again in answers:
         of_claim = {**unit.of_sentence, "claim_index": unit.claim_index}
         is_dropped = bool(_objection(unit, answer))
         for check, holds in (("evidence_again", asked_again), ("evidence_dropped", is_dropped)):

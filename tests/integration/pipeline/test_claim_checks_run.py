@@ -8,10 +8,12 @@ import polars as pl
 import pytest
 
 from claimscore.pipeline import model_stage
+from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Usage
 from tests.fake_server import Body, FakeServer
 from tests.support.command_line import Command
 from tests.support.pass_doubles import FakeModel
+from tests.support.report_pages import Page
 
 TEXT = "Spain beat Italy in Rome, and the coach smiled. Great! The room was small."
 CLAIMS = {
@@ -29,6 +31,7 @@ FOUND = {
     "little_overlap": 1,
     "not_entailed": 3,
     "dangling_pronoun": 1,
+    "ambiguous": 0,
     "uncovered_words": 0,
     "no_claims": 1,
     "wrong_number": 0,
@@ -94,6 +97,64 @@ def test_whole_texts_are_checked_too(run_at: Any) -> None:
     assert counts["found"] == expected
     rows = pl.read_parquet(sorted((out / "claim_checks").glob("*.parquet")))
     assert rows["sentence_index"].null_count() == rows.height
+
+
+HE = "He left early. Bo met Al, who is old."
+V3 = {
+    "Bo met Al, who is old.": {"claims": ["Bo met Al.", "Al is old."], "ambiguous": []},
+    "He left early.": {"claims": [], "ambiguous": ["He left early.", "He left."]},
+    "It rains.": {"claims": [], "ambiguous": ["It rains."]},
+    "Bo left.": {"claims": ["Bo left."], "ambiguous": []},
+}
+
+
+async def claims_of_v3(body: Body) -> Completion:
+    text = body["messages"][-1]["content"].partition("<text>")[2].partition("</text>")[0]
+    return Completion(json.dumps(V3[text]), body["model"], "stop", Usage())
+
+
+def test_ambiguous_claims_are_shown_and_do_not_count(
+    tmp_path: Path, cli: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_stage, "load_model", lambda role, config: FakeModel())
+    records, out = tmp_path / "in.jsonl", tmp_path / "run"
+    texts = {"r1": (HE, "Bo left."), "r2": ("It rains.", "Bo left."), "r3": ("It rains.", "")}
+    rows = [{"id": i, "summary_a": a, "summary_b": b} for i, (a, b) in texts.items()]
+    records.write_text("\n".join(map(json.dumps, rows)))
+    with FakeServer(answer=claims_of_v3) as server:
+        llm = ("--llm", "openai:m", "--base-url", server.base_url, "--prompt", "decompose=v3")
+        cli("run", records, "--out", out, "--metrics", "caspr", *llm, "--no-model-store")
+    run = RunDirectory.reader(out)
+    claims = run.scan("claims").collect()
+    assert claims.filter(id="r1", side="a").select("claim_index", "text", "left_out").rows() == [
+        *((0, "He left early.", "ambiguous"), (1, "He left.", "ambiguous")),
+        *((0, "Bo met Al.", None), (1, "Al is old.", None)),
+    ]
+    counts = cli("status", out, "--json").json()["claim_checks"]
+    marked = {check: n for check, n in counts["found"].items() if n}
+    assert marked == {"ambiguous": 4, "not_entailed": 2}
+    assert "4 of 8 claims are ambiguous and have no part in the scores" in counts["warnings"][0]
+    assert counts["sentences"] == 6, "none is without claims"
+    pairs = run.scan("nli").collect()
+    assert set(pairs["id"]) == {"r1"}
+    assert set(zip(pairs["premise_side"], pairs["premise_index"], strict=True)) == {
+        *(("a", 0), ("a", 1), ("b", 0))
+    }
+    reasons = dict(pl.read_parquet(out / "scores.parquet").select("id", "reason").iter_rows())
+    why = "all claims of summary_a are ambiguous: 1 of 1"
+    assert reasons == {"r1": None, "r2": why, "r3": why}
+    shown = " ".join(cli("status", out, "--record", "r1").out.split())
+    assert "claim of a He left. ambiguous: left out of the scores claim of a Bo met Al." in shown
+    of_record = cli("status", out, "--record", "r1", "--json").json()["claims"]
+    verdicts = [(row["left_out"], row["verdict"]) for row in of_record]
+    assert verdicts[:2] == [("ambiguous", None)] * 2
+    assert all(left_out is None and verdict for left_out, verdict in verdicts[2:])
+    page = Page((out / "report.html").read_text(encoding="utf-8"))
+    side = page.details()[0]["sides"][0]
+    assert side["segments"] == [["He left early.", [2, 3]], ["Bo met Al, who is old.", [0, 1]]]
+    few = ["not entailed by its sentence (entailment 0.22)"]
+    left_out = ["ambiguous: left out of the scores"]
+    assert side["marks"] == {"0": few, "1": few, "2": left_out, "3": left_out}
 
 
 def test_sentences_in_the_place_of_claims_are_not_checked(run_at: Any) -> None:

@@ -88,7 +88,7 @@ def claim(sentence: str | None, index: int) -> dict[str, object]:
 def test_text_is_cut_where_its_sentences_are(
     text: str, claims: list[dict[str, object]], expected: list[object]
 ) -> None:
-    assert segments(text, claims) == expected
+    assert segments(text, enumerate(claims)) == expected
 
 
 def scores(values: list[float]) -> pl.DataFrame:
