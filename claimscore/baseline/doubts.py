@@ -18,14 +18,15 @@ def is_doubtful(tree: Tree) -> bool:
         or tree.has_stray_quote()
         or not tree.is_closed
         or _is_glued(tree)
-        or any(label.startswith("csubj") for label in tree.labels)
-        or any(_is_doubtful_word(tree, index) for index in range(len(tree)))
     )
 
 
-def _is_doubtful_word(tree: Tree, index: int) -> bool:
+def is_doubtful_word(tree: Tree, index: int) -> bool:
+    """Whether a word is one that parsers get wrong, so that its clause stays whole."""
     word, low, label = tree.words[index], tree.lower[index], tree.labels[index]
     head = tree.heads[index]
+    if label.startswith("csubj"):
+        return True
     if word in ("-", "–", "—", "--"):
         return index not in tree.brackets
     if low in ("*", "no.") or low.startswith("..") or (low == "no" and index >= len(tree) - 2):

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from claimscore.baseline import modifiers
+from claimscore.baseline.clauses import separate
 from claimscore.baseline.conjuncts import (
     Coordination,
     Inserts,
@@ -29,6 +30,7 @@ from claimscore.baseline.conjuncts import (
 from claimscore.baseline.doubts import (
     is_doubtful,
     is_doubtful_beside,
+    is_doubtful_word,
     is_inside_a_list,
     is_orphan,
     is_universal,
@@ -64,18 +66,48 @@ class _Part(NamedTuple):
 
 
 def extract(tree: Tree) -> list[str] | None:
-    """The claims of a sentence, at least two; None where it is one, or its parts are unsure."""
+    """The claims of a sentence, at least two; None where it is one, or its parts are unsure.
+
+    The tree is cut between the clauses of the sentence.
+    """
     if len(tree) > MAX_WORDS or is_doubtful(tree):
         return None
     titles = list(filter(None, (modifiers.title_of(tree, index) for index in range(len(tree)))))
+    claims: dict[str, str] = {}
+    try:
+        for root in separate(tree):
+            for claim in _claims_of(tree, root, titles) or [_whole(tree, root)]:
+                claims.setdefault(claim.lower(), claim)
+    except Unsure:
+        return None
+    return list(claims.values()) if len(claims) > 1 else None
+
+
+def _claims_of(tree: Tree, root: int, titles: list[modifiers.Title]) -> list[str]:
+    """The claims of a clause; none where its parts are unsure."""
+    most: list[str] = []
+    if any(is_doubtful_word(tree, index) for index in tree.subtree(root)):
+        return most
     for cuts_lists, cuts_adjuncts in ((True, True), (False, True), (True, False), (False, False)):
         try:
-            claims = _Extraction(tree, titles, cuts_lists, cuts_adjuncts).claims()
+            claims = _Extraction(tree, titles, cuts_lists, cuts_adjuncts).claims(root)
         except Unsure:
             continue
         if len(claims) > 1:
             return claims
-    return None
+        most = most or claims
+    return most
+
+
+def _whole(tree: Tree, root: int) -> str:
+    """A clause as one claim, without the words that join it to others."""
+    nodes = sorted(tree.subtree(root))
+    beside = [n for n in tree.children[root] if tree.lower[n] in words_of("dropped_adverbs")]
+    while nodes and (tree.labels[nodes[0]] in ("cc", "punct", "intj") or nodes[0] in beside):
+        nodes.pop(0)
+    while nodes and set(tree.words[nodes[-1]]) <= set("-–—"):
+        nodes.pop()
+    return text_of(tree, nodes, set())
 
 
 class _Extraction:
@@ -88,29 +120,23 @@ class _Extraction:
         #: Words that say nothing, such as "for example".
         self.empty: set[int] = set()
 
-    def claims(self) -> list[str]:
+    def claims(self, root: int) -> list[str]:
         tree = self.tree
-        drafts: list[Draft] = []
-        for root in (index for index in range(len(tree)) if tree.heads[index] == index):
-            if tree.labels[root] == "punct":
-                continue
-            if not tree.is_verb(root) or tree.subject(root) is None:
-                raise Unsure
-            drafts += self._clause(root)
-        for noun in range(len(tree)):
+        if not tree.is_verb(root) or tree.subject(root) is None:
+            raise Unsure
+        drafts = self._clause(root)
+        for noun in sorted(tree.subtree(root)):
             drafts += self._of_noun(noun)
-        self._refuse_loss(drafts)
+        self._refuse_loss(root, drafts)
         before_names = {word for title in self.titles for word in title.words}
         texts = {text_of(tree, draft.items, before_names): None for draft in drafts}
         return list({text.lower(): text for text in reversed(texts)}.values())[::-1]
 
-    def _refuse_loss(self, drafts: Iterable[Draft]) -> None:
+    def _refuse_loss(self, root: int, drafts: Iterable[Draft]) -> None:
         """Every word that says something is in a claim."""
         tree = self.tree
         covered = frozenset().union(*(draft.covers for draft in drafts))
-        for index in range(len(tree)):
-            if index in covered:
-                continue
+        for index in tree.subtree(root) - covered:
             if tree.labels[index] == "neg":
                 raise Unsure
             if index in tree.brackets or index in self.empty:

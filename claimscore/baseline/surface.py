@@ -182,6 +182,9 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
             continue
         if _is_phrase_end(tree, left) and _is_phrase_start(tree, right):
             raise Unsure
+        between = [n for n in range(left + 1, right) if tree.labels[n] != "punct"]
+        if between and all(tree.labels[n] == "cc" for n in between) and left > 0:
+            raise Unsure
         member = next(
             (n for n in (right, *tree.ancestors(right)) if tree.labels[n] == "conj"), right
         )

@@ -118,12 +118,7 @@ class Tree:
         self.quote_marks = {mark for pair in self.quotes for mark in pair}
         self._correct()
         self.brackets, self.is_closed = self._brackets()
-        self.hypothetical = {
-            node
-            for index in range(len(self))
-            if self._suspends(index)
-            for node in self.subtree(index)
-        }
+        self._suspend()
 
     def __len__(self) -> int:
         return len(self.words)
@@ -271,7 +266,26 @@ class Tree:
         without = self.labels[index] == "prep" and self.lower[index] == "without"
         return without or bool(self.of(index, "neg"))
 
-    def _move(self, index: int, head: int) -> None:
+    def _suspend(self) -> None:
+        self.hypothetical = {
+            node
+            for index in range(len(self))
+            if self._suspends(index)
+            for node in self.subtree(index)
+        }
+
+    def cut(self, index: int, conjunctions: Iterable[int]) -> None:
+        """Make a word the root of what hangs on it; the conjunctions before it join no words."""
+        self.children[self.heads[index]].remove(index)
+        self.heads[index], self.labels[index] = index, "ROOT"
+        for conjunction in conjunctions:
+            self.children[self.heads[conjunction]].remove(conjunction)
+            self.heads[conjunction], self.labels[conjunction] = conjunction, "punct"
+        self._subtrees.clear()
+        self._suspend()
+
+    def move(self, index: int, head: int) -> None:
+        """Hang a word, and all that hangs on it, on another one."""
         self.children[self.heads[index]].remove(index)
         self.heads[index] = head
         self.children[head] = sorted([*self.children[head], index])
@@ -283,7 +297,9 @@ class Tree:
             if self.labels[index] == "prep" and self.tags[head].startswith("NN"):
                 clauses = [c for c in self.of(head, "acl", "relcl") if head < c < index]
                 if clauses and self.words[index - 1] != ")":
-                    self._move(index, clauses[-1])
+                    self.move(index, clauses[-1])
+            if self.lower[index] in ("n't", "n’t"):
+                self.tags[index], self.labels[index] = "RB", "neg"
         for listing in range(len(self)):
             if self.lower[listing] == "including" and self.labels[listing] == "prep":
                 self._to_plural(listing)
@@ -295,7 +311,7 @@ class Tree:
                 if self.is_year_or_month(head):
                     while self.labels[head] in _DATE_LABELS:
                         head = self.heads[head]
-                    self._move(index, head)
+                    self.move(index, head)
             elif label == "conj" and self.tags[index].startswith("NN") and head < index:
                 self._to_last_object(index, head)
 
@@ -305,7 +321,7 @@ class Tree:
             return
         for index in range(listing - 1, max(-1, listing - 8), -1):
             if self.tags[index] == "NNS" and self.labels[index] in ("dobj", "pobj"):
-                self._move(listing, index)
+                self.move(listing, index)
                 return
 
     def _to_last_item(self, index: int, listing: int) -> None:
@@ -315,7 +331,7 @@ class Tree:
         if self.labels[index] != "prep" or not is_misplaced:
             return
         if self.tags[index - 1].startswith("NN") and index - 1 in self.subtree(listing):
-            self._move(index, index - 1)
+            self.move(index, index - 1)
 
     def _to_last_object(self, index: int, verb: int) -> None:
         """A noun is coordinated with an object and not with the verb."""
@@ -330,5 +346,5 @@ class Tree:
             and verb in (self.heads[node], self.heads[self.heads[node]])
         ]
         if objects:
-            self._move(index, objects[-1])
-            self._move(conjunctions[-1], objects[-1])
+            self.move(index, objects[-1])
+            self.move(conjunctions[-1], objects[-1])

@@ -93,14 +93,25 @@ The album is a classic of the dub genre, known for its bass.
 The company sells books, adding toys to the range.
     The company sells books. | The company sells books, adding toys to the range.
 Rami has embarked on a solo career while Tom has left the band.
-    Rami has embarked on a solo career. |
-    Rami has embarked on a solo career while Tom has left the band.
+    Rami has embarked on a solo career. | Tom has left the band.
 He moved to Tokyo, where he sold books.
     He moved to Tokyo. | In Tokyo he sold books.
 He starred in the films Red Hill (2006) and A Dirty Game (2007).
     He starred in the films Red Hill. | He starred in the films A Dirty Game.
 The band split in 1999; the singer moved to Berlin.
     The band split in 1999. | The singer moved to Berlin.
+The flat is handy, as it is near the port.
+    The flat is handy. | It is near the port.
+Although the lift is slow, the suites are large because the house was a castle.
+    The lift is slow. | The suites are large. | The house was a castle.
+The lift is slow, however the stairs are wide.
+    The lift is slow. | The stairs are wide.
+The bar was shut, so we drank tea, and in the evening it rained.
+    The bar was shut. | We drank tea. | In the evening it rained.
+The garden is well kept even though it is tiny.
+    The garden is well kept. | It is tiny.
+Coffee or tea is served, but the cake was also cold.
+    Coffee or tea is served. | The cake was cold.
 """)
 
 #: Sentences that say one thing, or whose parts would not be true alone.
@@ -138,6 +149,11 @@ WHOLE = [
     "Fewer than ten people drowned in May.",
     "She had three windows repaired.",
     "He has a batting average of .317 and a house in Rome.",
+    "He was not dismissed because he was late.",
+    "Not only is the bar noisy but the tea is cold.",
+    "The tea was cold, the waiter said.",
+    "He acted as though he owned the bar.",
+    "This is because the tea is cold.",
 ]
 
 
