@@ -104,16 +104,20 @@ def _counts(records: pl.LazyFrame, column: str) -> dict[str, Any]:
     texts = texts.drop_nulls("text").with_columns(
         check.holds.alias(name) for name, check in CHECKS.items()
     )
-    ids = (pl.col("id").filter(pl.col(name)).head(3).implode() for name in CHECKS)
-    return (
-        texts.select(
-            pl.len().alias("texts"),
-            pl.col(*CHECKS).sum(),
-            *(first.alias(f"{name}_ids") for name, first in zip(CHECKS, ids, strict=True)),
-        )
+    (counts,) = (
+        texts.select(pl.len().alias("texts"), pl.col(*CHECKS).sum())
         .collect(engine="streaming")
-        .row(0, named=True)
+        .to_dicts()
     )
+    return counts | {
+        f"{name}_ids": texts.filter(name)
+        .select("id")
+        .head(3)
+        .collect(engine="streaming")["id"]
+        .to_list()
+        for name in CHECKS
+        if counts[name]
+    }
 
 
 def _finding(name: str, check: TextCheck, counts: dict[str, dict[str, Any]]) -> Iterator[Any]:

@@ -167,6 +167,11 @@ class RowRange(NamedTuple):
     offset: int
     rows: int
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all rows of the part."""
+        return self.rows == sum(self.parts.rows[self.table])
+
 
 class DamagedPart(ConfigError):
     """A part, of `table` in the set `parts`, that is missing or not what was written."""
@@ -284,8 +289,8 @@ class PartFiles:
             if damage := self.damage(rows.parts, table):
                 raise damage
         scans = []
-        for is_small, group in itertools.groupby(ranges, lambda rows: rows.parts.is_of_one_chunk):
-            if is_small:
+        for is_whole, group in itertools.groupby(ranges, lambda rows: rows.is_whole):
+            if is_whole:
                 scans.append(self._scan(table, [rows.parts for rows in group]))
             else:
                 scans += [self._scan(table, [r.parts]).slice(r.offset, r.rows) for r in group]
