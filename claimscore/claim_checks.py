@@ -175,7 +175,7 @@ def word_checks(
     """The findings about a sentence (or whole text) and its claims, as far as words tell.
 
     The last `n_ambiguous` claims are those that do not count. `context` is what a prompt shows
-    besides the sentence: its words are no foreign ones.
+    besides the sentence: its words are no foreign ones beside a word of the sentence.
 
     Values: of `repeat` the index of the earlier claim, of `example_copy` the example's number from
     1, of `little_overlap` the share of the claim's content words that are in the sentence or its
@@ -199,7 +199,7 @@ def word_checks(
         if len(claims) > 1 and (earlier := first.setdefault(claim_key(claim), index)) != index:
             yield Finding(index, "repeat", earlier)
         if claim != text and not (of_claim and of_claim.keys() <= words.keys()):
-            yield from _foreign_words(index, claim, f"{text} {context}", examples)
+            yield from _foreign_words(index, claim, text, context, examples)
         if index >= n_counted:
             yield Finding(index, "ambiguous", None)
         elif has_dangling_subject(claim):
@@ -209,17 +209,22 @@ def word_checks(
 
 
 def _foreign_words(
-    index: int, claim: str, shown_text: str, examples: Examples
+    index: int, claim: str, text: str, context: str, examples: Examples
 ) -> Iterator[Finding]:
-    """The findings about a claim that has words which its sentence lacks."""
-    of_claim, shown = content_words(claim), content_words(shown_text)
-    if of_claim and of_claim.keys() <= shown.keys():
+    """The findings about a claim that has words which its sentence lacks.
+
+    A claim without a word of its sentence is none of it, whatever the context says.
+    """
+    of_claim, words = content_words(claim), content_words(text)
+    if of_claim & words:
+        words += content_words(context)
+    if of_claim and of_claim.keys() <= words.keys():
         return
     key = claim_key(claim)
-    is_shown = f" {key} " in f" {claim_key(shown_text)} "
+    is_shown = f" {key} " in f" {claim_key(f'{text} {context}')} "
     if not is_shown and (number := examples.number_of(key)) is not None:
         yield Finding(index, "example_copy", number)
-    if of_claim and (overlap := (of_claim & shown).total() / of_claim.total()) < LEAST_OVERLAP:
+    if of_claim and (overlap := (of_claim & words).total() / of_claim.total()) < LEAST_OVERLAP:
         yield Finding(index, "little_overlap", overlap)
 
 

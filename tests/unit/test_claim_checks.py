@@ -9,6 +9,8 @@ from claimscore.prompts import load_prompt
 
 SENTENCE = "Spain beat Italy in Rome, and the coach smiled."
 COPIED = "The garage is not free."
+REPAIRED = "He repaired it."
+UNCOVERED = (None, "uncovered_words", 1)
 EXAMPLES = Examples([("1. Bread is warm. 2. The garage is not free at night.", ["Bread is warm."])])
 
 
@@ -29,6 +31,25 @@ EXAMPLES = Examples([("1. Bread is warm. 2. The garage is not free at night.", [
 )
 def test_each_check_finds_what_is_wrong(claims, found):
     assert list(word_checks(SENTENCE, claims, EXAMPLES)) == [Finding(*row) for row in found]
+
+
+@pytest.mark.parametrize(
+    ("claims", "n_ambiguous", "found"),
+    [
+        (["Mr Rossi repaired the tower."], 0, []),
+        (["Ann repaired cold roofs in Rossi."], 0, [(0, "little_overlap", 2 / 5)]),
+        (["He fixed it."], 1, [(0, "little_overlap", 0), (0, "ambiguous", None), UNCOVERED]),
+        ([REPAIRED], 1, [(0, "ambiguous", None)]),
+        ([REPAIRED], 0, [(0, "dangling_pronoun", None)]),
+        (["Rossi repaired it.", "Bread is warm."], 0, [(1, "little_overlap", 0)]),
+    ],
+)
+def test_words_of_the_context_are_no_foreign_ones(claims, n_ambiguous, found):
+    """But a claim without a word of its sentence is a claim of the context. Ambiguous claims cover
+    words of the sentence, and may begin with a pronoun."""
+    context = "Rossi was mayor. Bread is warm. The tower fell."
+    rows = word_checks(REPAIRED, claims, EXAMPLES, n_ambiguous=n_ambiguous, context=context)
+    assert list(rows) == [Finding(*row) for row in found]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ that has no more is one call of the model.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
 from typing import NamedTuple
@@ -34,8 +35,9 @@ from claimscore.pipeline.passes.model_pass import (
     typed_rows,
     without_rejected,
 )
-from claimscore.pipeline.tasks.base import side_texts
+from claimscore.pipeline.tasks.base import context_of, side_texts
 from claimscore.tables import BLOCK_NLI, CLAIM_CHECKS, FAILURES, NLI, SIDE_COLUMNS, Table
+from claimscore.text import content_words, split_sentences
 
 #: 64 pairs of summaries with 32 claims a side have as many. About 100 MB of texts, tokens and
 #: results.
@@ -187,7 +189,8 @@ def claim_entailment_pass(given: PassInput) -> PassResult:
 
     A check (`claim_checks`), made where a metric needs the NLI model anyway. It fails no record: a
     claim that the model refuses, or cannot read whole beside its sentence, has no row. A claim that
-    is its sentence is entailed without a question. Claims of a whole text are judged by that text.
+    is its sentence is entailed without a question. One with words of its sentence and others is
+    judged by the sentence among its neighbours, one of a whole text by that text.
     """
     classifier: PairClassifier = given.model
     claims, values, _ = asked(given, _claims(given), classifier.classify, lambda claim: claim.pair)
@@ -214,11 +217,15 @@ def _claims(given: PassInput) -> list[_Claim]:
     rows = given.claims.filter(side=side).select(columns)
     has_text = SIDE_COLUMNS.get(side) in given.records.columns
     whole = dict(given.records.select("id", SIDE_COLUMNS[side]).iter_rows()) if has_text else {}
-    claims = []
-    for record, sentence_index, claim_index, sentence, claim in rows.iter_rows():
+    claims, split = [], functools.cache(split_sentences)
+    for record, index, claim_index, sentence, claim in rows.iter_rows():
         text = whole.get(record) if sentence is None else sentence
+        words, known = content_words(claim).keys(), content_words(sentence or "").keys()
+        if words - known and words & known and record in whole:
+            context = context_of(split(whole[record]), index)
+            text = " ".join((context["before"], sentence, context["after"])).strip()
         if text and text.strip() not in ("", claim):
-            claims.append(_Claim(record, sentence_index, claim_index, (text, claim)))
+            claims.append(_Claim(record, index, claim_index, (text, claim)))
     places = {record: place for place, record in enumerate(given.records["id"])}
     return sorted(claims, key=lambda claim: places[claim.id])
 

@@ -219,13 +219,16 @@ def text_units(given: TaskInput) -> list[Unit]:
     for item in given.texts:
         sentences = split_sentences(item.text)
         for index, sentence in enumerate(sentences):
-            around = (
-                sentences[max(0, index - N_BEFORE) : index],
-                sentences[index + 1 : index + 1 + N_AFTER],
-            )
-            context = dict(zip(CONTEXT_FIELDS, map(" ".join, around), strict=True))
+            context = context_of(sentences, index)
             units.append(Unit(item.id, item.side, sentence, item.text, index, more=context))
     return units
+
+
+def context_of(sentences: Sequence[str], index: int) -> dict[str, str]:
+    """The values of `CONTEXT_FIELDS` for the sentence at this place."""
+    before = sentences[max(0, index - N_BEFORE) : index]
+    after = sentences[index + 1 : index + 1 + N_AFTER]
+    return dict(zip(CONTEXT_FIELDS, map(" ".join, (before, after)), strict=True))
 
 
 def numbered_through(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -64,8 +64,9 @@ _QUOTES = str.maketrans("“”„‟«»‘’‚‛`´", '"' * 6 + "'" * 6)
 def _units(given: TaskInput) -> list[Unit]:
     """One unit a claim and window of a text, window by window."""
     most_bytes = given.window_tokens * _BYTES_A_TOKEN
-    claims: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
-    rows = given.claims.select("id", "side", "sentence_index", "claim_index", "text")
+    claims: dict[tuple[str, str], list[tuple[int, int, str, str | None]]] = {}
+    columns = ("id", "side", "sentence_index", "claim_index", "text", "sentence")
+    rows = given.claims.select(columns)
     for record, side, *claim in rows.iter_rows():
         claims.setdefault((record, side), []).append(tuple(claim))
     units = []
@@ -81,12 +82,12 @@ def _units(given: TaskInput) -> list[Unit]:
                         side,
                         claim,
                         claim,
-                        sentence,
+                        sentence_index,
                         index,
-                        more={"source": window},
+                        more={"source": window, "sentence": sentence or ""},
                         place=(position, text_index, first),
                     )
-                    for position, (sentence, index, claim) in enumerate(
+                    for position, (sentence_index, index, claim, sentence) in enumerate(
                         claims.get((item.id, side), ())
                     )
                 ]
@@ -259,7 +260,7 @@ VERIFY = Task(
     rows=_rows,
     sides=_sides,
     after=("decompose",),
-    fields=("text", "source"),
+    fields=("text", "source", "sentence"),
     n_required=2,
     join=_join,
     findings=_findings,

@@ -105,6 +105,8 @@ V3 = {
     "He left early.": {"claims": [], "ambiguous": ["He left early.", "He left."]},
     "It rains.": {"claims": [], "ambiguous": ["It rains."]},
     "Bo left.": {"claims": ["Bo left."], "ambiguous": []},
+    "Al sang.": {"claims": ["Al sang."], "ambiguous": []},
+    "He left.": {"claims": ["Al left."], "ambiguous": []},
 }
 
 
@@ -119,6 +121,7 @@ def test_ambiguous_claims_are_shown_and_do_not_count(
     monkeypatch.setattr(model_stage, "load_model", lambda role, config: FakeModel())
     records, out = tmp_path / "in.jsonl", tmp_path / "run"
     texts = {"r1": (HE, "Bo left."), "r2": ("It rains.", "Bo left."), "r3": ("It rains.", "")}
+    texts["r4"] = ("Al sang. He left.", "")
     rows = [{"id": i, "summary_a": a, "summary_b": b} for i, (a, b) in texts.items()]
     records.write_text("\n".join(map(json.dumps, rows)))
     with FakeServer(answer=claims_of_v3) as server:
@@ -132,9 +135,12 @@ def test_ambiguous_claims_are_shown_and_do_not_count(
     ]
     counts = cli("status", out, "--json").json()["claim_checks"]
     marked = {check: n for check, n in counts["found"].items() if n}
-    assert marked == {"ambiguous": 4, "not_entailed": 2}
-    assert "4 of 8 claims are ambiguous and have no part in the scores" in counts["warnings"][0]
-    assert counts["sentences"] == 6, "none is without claims"
+    assert marked == {"ambiguous": 4, "not_entailed": 3}
+    assert "4 of 10 claims are ambiguous and have no part in the scores" in counts["warnings"][1]
+    assert counts["sentences"] == 8, "none is without claims"
+    completed = run.scan("claim_checks").filter(id="r4").select("check", "value").collect()
+    length = pytest.approx(len("Al sang. He left.") / 100)
+    assert completed.rows() == [("not_entailed", length)], "judged among the neighbours"
     pairs = run.scan("nli").collect()
     assert set(pairs["id"]) == {"r1"}
     assert set(zip(pairs["premise_side"], pairs["premise_index"], strict=True)) == {
@@ -142,7 +148,7 @@ def test_ambiguous_claims_are_shown_and_do_not_count(
     }
     reasons = dict(pl.read_parquet(out / "scores.parquet").select("id", "reason").iter_rows())
     why = "all claims of summary_a are ambiguous: 1 of 1"
-    assert reasons == {"r1": None, "r2": why, "r3": why}
+    assert reasons == {"r1": None, "r2": why, "r3": why, "r4": "no claims in summary_b"}
     shown = " ".join(cli("status", out, "--record", "r1").out.split())
     assert "claim of a He left. ambiguous: left out of the scores claim of a Bo met Al." in shown
     of_record = cli("status", out, "--record", "r1", "--json").json()["claims"]

@@ -40,6 +40,16 @@ def units(*sides: str, window_tokens: int = 3000) -> list[Unit]:
     return VERIFY.units(TaskInput(texts, "sentence", tables, RECORDS, window_tokens))
 
 
+def test_a_prompt_may_show_the_sentence_of_a_claim() -> None:
+    """And none where the claim is of a whole text."""
+    is_warm = pl.col("text") == "Warm."
+    rows = CLAIM_ROWS.with_columns(sentence=pl.when(is_warm).then(pl.lit("Warm, it was.")))
+    texts = side_texts(RECORDS, ["summary"])
+    units = VERIFY.units(TaskInput(texts, "sentence", {"claims": rows}, RECORDS))
+    shown = {(unit.text, *unit.fields(frozenset({"sentence"})).values()) for unit in units}
+    assert shown == {("It is clean.", ""), ("It is big.", ""), ("Warm.", "Warm, it was.")}
+
+
 @given(text=st.text(alphabet="ab. \n漢é。", max_size=80), most_bytes=st.integers(4, 30))
 def test_windows_hold_all_of_a_text(text: str, most_bytes: int) -> None:
     found = [window for _, window in windows(text, most_bytes)]
