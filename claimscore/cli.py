@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 
 import click
-from click.shell_completion import get_completion_class
 
 from claimscore import __version__
 from claimscore.commands.cache import cache
@@ -182,30 +181,8 @@ def cli(ctx: click.Context) -> None:
         print(f"{FIRST_COMMANDS}\n\nall commands: claimscore --help")
 
 
-#: What the shell sets when it asks this program; click derives it from the program's name.
-VARIABLE = "_CLAIMSCORE_COMPLETE"
-
-#: Where each shell reads the script from.
-_PLACES = {
-    "bash": '~/.bashrc: eval "$(claimscore completion bash)"',
-    "zsh": '~/.zshrc: eval "$(claimscore completion zsh)"',
-    "fish": "~/.config/fish/completions/claimscore.fish: claimscore completion fish | source",
-}
-
-
-@click.command(epilog="\b\nPut it into\n" + "\n".join(f"  {line}" for line in _PLACES.values()))
-@click.argument("shell", type=click.Choice(tuple(_PLACES)), help="Shell to complete words in.")
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that completes commands and options in a shell."""
-    kind = get_completion_class(shell)
-    assert kind is not None  # click has all three
-    root = ctx.find_root()
-    print(kind(root.command, {}, "claimscore", VARIABLE).source())
-
-
 for command in (
     *(run, status, score, report, compare, estimate, map_table),
-    *(label, evaluate, train, prompts, metrics, cache, models, completion),
+    *(label, evaluate, train, prompts, metrics, cache, models),
 ):
     cli.add_command(command)

@@ -32,7 +32,7 @@ not named.
 IN_FULL = ("run", "status", "score", "report", "compare", "estimate", "map")
 
 #: Options of most commands, which do not name them.
-OFTEN = ("--json", "--quiet", "--verbose", "--log-file", "--config", "--set", "--help-all")
+OFTEN = ("--json", "--quiet", "--verbose", "--config", "--set", "--help-all")
 
 #: Stands where other options have a default.
 REQUIRED = "required"

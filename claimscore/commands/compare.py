@@ -16,7 +16,6 @@ from claimscore.commands.options import (
     own_option,
     typed_command,
 )
-from claimscore.errors import ConfigError
 
 if TYPE_CHECKING:
     from claimscore.evaluation.comparison import CompareConfig
@@ -33,18 +32,11 @@ if TYPE_CHECKING:
 @own_option(
     "--html", "html_file", type=NEW_FILE, panel="Output", help="Write one page with everything."
 )
-@own_option(
-    "--differences",
-    type=NEW_FILE,
-    panel="Output",
-    help="Write all scores and differences to a .csv or .parquet file.",
-)
 @output_options
 def compare(
     config: CompareConfig,
     fail_if: tuple[str, ...],
     html_file: Path | None,
-    differences: Path | None,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -60,23 +52,15 @@ def compare(
     """
     from claimscore.evaluation.comparison import Condition, compare, gates
     from claimscore.evaluation.comparison_tables import (
-        check_differences_path,
         sections_of,
         signature_of,
         to_json,
-        write_differences,
     )
 
     conditions = [Condition.parse(text) for text in fail_if]
-    if differences is not None:
-        check_differences_path(differences)
-    if differences and html_file and differences.absolute() == html_file.absolute():
-        raise ConfigError(f"{html_file.name}: two outputs would be written to this one file")
     silent = quiet or as_json
     comparison = compare(config)
     judged = list(gates(comparison, conditions))
-    if differences is not None:
-        write_differences(comparison, differences)
     if html_file is not None:
         from claimscore.report.evaluation_page import write_evaluation_page
 

@@ -440,17 +440,12 @@ def _help_all(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-def _log_to(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """`--verbose` and `--log-file`, until the command ends."""
-    from claimscore.console.diagnosis import log_to_file, log_to_terminal
+def _log(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    """`--verbose`, until the command ends."""
+    if value:
+        from claimscore.console.diagnosis import log_to_terminal
 
-    if param.name == "verbose" and value:
         ctx.call_on_close(log_to_terminal())
-    elif value:
-        try:
-            ctx.call_on_close(log_to_file(value))
-        except OSError as exc:
-            raise ConfigError(f"--log-file {value}: {exc.strerror}") from exc
 
 
 def own_option(
@@ -504,18 +499,9 @@ _COMMON = (
         ["-v", "--verbose"],
         is_flag=True,
         expose_value=False,
-        callback=_log_to,
+        callback=_log,
         panel="Output",
-        help="Report each step on standard error.",
-    ),
-    PanelOption(
-        ["--log-file"],
-        type=NEW_FILE,
-        metavar="FILE",
-        expose_value=False,
-        callback=_log_to,
-        panel="Output",
-        help="Append a detailed report to a file.",
+        help="Report each step and failed request on standard error.",
     ),
     PanelOption(
         ["--config"],

@@ -33,12 +33,8 @@ from claimscore.option import argument, check_least, option
 from claimscore.stats.bootstrap import MIN_VALUES
 from claimscore.stats.paired import (
     EQUAL_WITHIN,
-    Difference,
-    Repeatability,
     one_sided_bound,
-    paired_difference,
     records_needed,
-    repeatability,
 )
 from claimscore.stats.prediction_powered import CorrectedMean
 
@@ -66,16 +62,6 @@ class CompareConfig:
     by: str | None = option(
         None, metavar="COLUMN", help="Compare also by the values of a column of the records."
     )
-    noise: str | None = option(
-        None,
-        metavar="RUN",
-        help="The baseline answered again: how much identical inputs move.",
-    )
-    wanted: Mapping[str, str] = option(
-        dict,
-        metavar="METRIC=DIFFERENCE,...",
-        help="Differences to be shown, as caspr=2: prints how many records they need.",
-    )
     top: int = option(5, help="Number of records to show of each metric.")
     samples: int = option(10_000, help="Number of bootstrap samples.")
     seed: int = option(0, help="Seed of the bootstrap.")
@@ -86,20 +72,6 @@ class CompareConfig:
         if len(self.runs) > len(RUN_LABELS):
             raise ConfigError(f"at most {len(RUN_LABELS)} runs are compared at once")
         check_least(self, samples=20, seed=0, top=0)
-        for metric in self.wanted:
-            self.wanted_difference(metric)
-
-    def wanted_difference(self, metric: str) -> float | None:
-        """The difference of a metric that is to be shown; None where none was named."""
-        text = self.wanted.get(metric)
-        if text is None:
-            return None
-        wanted = abs(finite_number(text) or 0.0)
-        if wanted <= EQUAL_WITHIN:
-            raise ConfigError(
-                f"--wanted {metric}={text}: write a number beyond {EQUAL_WITHIN:g}, as caspr=2"
-            )
-        return wanted
 
 
 class MissingIds(NamedTuple):
@@ -146,22 +118,13 @@ class RunComparison:
     by_labels: Mapping[str, CorrectedMean]
 
 
-class Noise(NamedTuple):
-    """How much a metric of the baseline moved when it was answered again."""
-
-    difference: Difference
-    repeatability: Repeatability
-
-
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All runs against the first; `noise` says of each metric how much the baseline moved when it
-    was answered again."""
+    """All runs against the first."""
 
     config: CompareConfig
     sources: tuple[ComparedRun, ...]
     runs: tuple[RunComparison, ...]
-    noise: Mapping[str, Noise]
 
 
 def compare(config: CompareConfig) -> Comparison:
@@ -176,51 +139,8 @@ def compare(config: CompareConfig) -> Comparison:
         if metric not in source.metrics:
             known = ", ".join(source.metrics) or "none"
             raise ConfigError(f"{source.path}: no scores of {metric}; there are: {known}")
-    shared = {metric for one in sources[1:] for metric in one.metrics} & set(sources[0].metrics)
-    if unknown := next((metric for metric in config.wanted if metric not in shared), None):
-        raise ConfigError(
-            f"--wanted {unknown}: the runs share no such metric; they share: "
-            f"{', '.join(sorted(shared)) or 'none'}"
-        )
-    noise = _noise(config, sources[0]) if config.noise is not None else {}
     parts = [_compare(config, sources[0], other) for other in sources[1:]]
-    return Comparison(config, tuple(sources), tuple(_corrected(parts)), noise)
-
-
-def _noise(config: CompareConfig, baseline: ComparedRun) -> dict[str, Noise]:
-    """The moves from the baseline to the run that answers it again; `ConfigError` where that is
-    another run in more than the cache that its answers went to."""
-    again = open_run("noise", path_or_address(config.noise or ""))
-    ids = baseline.ids.filter(baseline.ids.is_in(again.ids.implode()))
-    if not (baseline.settings and again.settings):
-        raise ConfigError(f"--noise {again.path}: it and the baseline must be run directories")
-    settings = {one.name: (one.a, one.b) for one in setting_differences(baseline, again)}
-    others = [
-        f"{name} ({a or 'not set'}, {b or 'not set'})"
-        for name, (a, b) in settings.items()
-        if not name.startswith("llm.namespace")
-    ]
-    others += [f"column {one.column}" for one in data_differences(baseline, again, ids)]
-    if others:
-        raise ConfigError(
-            f"--noise {again.path}: it does not repeat the baseline; other are: {', '.join(others)}"
-        )
-    repeated = again.settings["additive"].get("llm", {})
-    for task, llm in baseline.settings["additive"].get("llm", {}).items():
-        is_server = "params" in llm
-        if is_server and llm["namespace"] == repeated[task]["namespace"]:
-            raise ConfigError(
-                f"--noise {again.path}: its answers to {task} are those of the baseline, from the "
-                "cache; run it with another --cache-namespace"
-            )
-    moved_by = {}
-    for metric in baseline.metrics:
-        rows = paired_scores(baseline, again, metric, ids).drop_nulls("difference")
-        a, b = rows["a"].to_numpy(), rows["b"].to_numpy()
-        if a.size >= MIN_VALUES:
-            difference = paired_difference(a, b, samples=config.samples, seed=config.seed)
-            moved_by[metric] = Noise(difference, repeatability(rows["difference"].to_numpy()))
-    return moved_by
+    return Comparison(config, tuple(sources), tuple(_corrected(parts)))
 
 
 def _corrected(parts: Sequence[RunComparison]) -> Iterator[RunComparison]:

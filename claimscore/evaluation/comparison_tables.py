@@ -1,5 +1,4 @@
-"""A comparison as titled tables of text, for the terminal and the page; as one JSON object; and
-the differences of all records as a table."""
+"""A comparison as titled tables of text, for the terminal and the page, and as one JSON object."""
 
 from __future__ import annotations
 
@@ -8,14 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from claimscore import __version__
-from claimscore.errors import ConfigError
 from claimscore.evaluation.claim_changes import KINDS, LEAST_ALIKE, UNIT_TABLES
 from claimscore.evaluation.comparison import Comparison, Gate, RunComparison
 from claimscore.evaluation.inputs import ComparedRun
-from claimscore.evaluation.result import Mark, Section, signature, write_table
+from claimscore.evaluation.result import Mark, Section, signature
 from claimscore.evaluation.run_differences import MetricDifference, Move
 from claimscore.stats.bootstrap import MOST_RESAMPLED
 from claimscore.stats.paired import (
@@ -41,9 +37,7 @@ _VERDICTS = {
 def sections_of(comparison: Comparison) -> Iterator[Section]:
     """All tables of a comparison that have something to show, and the words about them."""
     for run in comparison.runs:
-        yield Section(
-            f"{run.b.label} against {run.a.label}", notes=tuple(verdict_lines(comparison, run))
-        )
+        yield Section(f"{run.b.label} against {run.a.label}", notes=tuple(verdict_lines(run)))
     yield _sources(comparison)
     for run in comparison.runs:
         yield _settings(run)
@@ -53,18 +47,16 @@ def sections_of(comparison: Comparison) -> Iterator[Section]:
             _counts(run),
             _groups(run, comparison.config.by or ""),
             _changes(run),
-            _moves(comparison, run),
+            _moves(run),
             _units(run),
         )
         yield from (section for section in later if section.rows)
-    if comparison.noise:
-        yield _noise(comparison)
     yield Section("Method", notes=tuple(_method_notes(comparison)))
 
 
 def signature_of(comparison: Comparison) -> str:
     """All that changes the numbers of a comparison, in one line."""
-    names = ("runs", "metrics", "by", "noise", "samples", "seed")
+    names = ("runs", "metrics", "by", "samples", "seed")
     settings = {name: getattr(comparison.config, name) for name in names}
     return signature("compare", settings | {"metrics": comparison.config.metrics or "all"})
 
@@ -81,11 +73,11 @@ def _sources(comparison: Comparison) -> Section:
     return Section("Runs", ("run", "where", "records"), rows, tuple(notes))
 
 
-def verdict_lines(comparison: Comparison, run: RunComparison) -> Iterator[str]:
+def verdict_lines(run: RunComparison) -> Iterator[str]:
     """What the comparison says of each metric, what its records could have shown, and how many a
     difference takes."""
     for row in run.metrics:
-        one, wanted = row.difference, comparison.config.wanted_difference(row.metric)
+        one = row.difference
         places = digits(one.mean_a, one.mean_b)
         if one.mean is None or one.deviation is None:
             yield f"{row.metric}: nothing can be said: {one.reason or _VERDICTS[row.verdict]}"
@@ -100,38 +92,12 @@ def verdict_lines(comparison: Comparison, run: RunComparison) -> Iterator[str]:
             says = f"no difference is shown: {says} over {many}"
         else:
             says = f"{run.b.label} is {row.verdict}: {says} over {many}"
-        if row.metric in comparison.noise:
-            noise = comparison.noise[row.metric]
-            limit, mean = noise.repeatability.limit, noise.difference.mean
-            by = f"a record by up to {number(limit, places)}, the mean by {signed(mean, places)}"
-            says += f"; identical inputs move {by if limit else 'none of them'}"
-        needed = one.records_needed(wanted)
-        if row.verdict == "not shown" or wanted is not None:
+        if row.verdict == "not shown":
             least = number(one.least_detectable, places)
             says += f". {many} show a difference of {least} in {100 * POWER:.0f} % of cases"
-            if needed is not None:
-                size = number(abs(one.mean) if wanted is None else wanted, places)
-                says += f"; one of {size} takes about {needed:,}"
+            if (needed := one.records_needed()) is not None:
+                says += f"; one of {number(abs(one.mean), places)} takes about {needed:,}"
         yield f"{row.metric}: {says}"
-
-
-def _noise(comparison: Comparison) -> Section:
-    """How much each metric of the baseline moved when it was answered again."""
-    rows = []
-    for metric, (one, again) in comparison.noise.items():
-        places = digits(one.mean_a, one.mean_b)
-        counts = f"{one.n:,}", f"{one.n - one.same:,}"
-        rows.append((metric, *counts, _mean_cell(one, places), number(again.limit, places)))
-    return Section(
-        f"Noise: A answered again ({comparison.config.noise})",
-        ("metric", "n", "moved", "mean shift", "95 % of moves"),
-        rows,
-        (
-            "95 % of moves: a record that moves less may not have changed (Bland and Altman 1996)",
-            "the intervals of the comparison have this noise in them: it moves records, which are "
-            "drawn with both scores",
-        ),
-    )
 
 
 def _interval(low: float | None, high: float | None, places: int) -> str:
@@ -256,23 +222,12 @@ def _changes(run: RunComparison) -> Section:
     return Section(title, ("table", "side", *KINDS), rows)
 
 
-def _moves(comparison: Comparison, run: RunComparison) -> Section:
-    """The records that moved most, metric by metric; where noise is known, if that is more."""
+def _moves(run: RunComparison) -> Section:
+    """The records that moved most, metric by metric."""
     a, b = run.a.label, run.b.label
-    header: tuple[str, ...] = ("metric", "record", a, b, f"{b} − {a}")
-    rows: list[tuple[str, ...]] = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
-    if comparison.noise:
-        header = (*header, "beyond noise")
-        rows = [
-            (*row, "yes" if _is_beyond(comparison, move) else "no")
-            for row, move in zip(rows, run.moves, strict=True)
-        ]
+    header = ("metric", "record", a, b, f"{b} − {a}")
+    rows = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
     return Section(f"Moved most, {a} to {b}", header, rows)
-
-
-def _is_beyond(comparison: Comparison, move: Move) -> bool:
-    noise = comparison.noise.get(move.metric)
-    return noise is not None and abs(move.difference) > noise.repeatability.limit
 
 
 def _missing_notes(run: RunComparison) -> Iterator[str]:
@@ -372,31 +327,22 @@ def p_value(p: float | None) -> str:
     return "<0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.1 else f"{p:.2f}"
 
 
-# JSON, and all differences as a table
+# JSON
 
 #: A higher one where a name in the object changed its meaning or went away.
 FORMAT = 2
-
-DIFFERENCES_SCHEMA: dict[str, pl.DataType] = {
-    **dict.fromkeys(("baseline", "run", "id", "metric"), pl.String()),
-    **dict.fromkeys(("baseline_value", "value", "difference"), pl.Float64()),
-    **dict.fromkeys(("baseline_reason", "reason"), pl.String()),
-}
 
 
 def to_json(comparison: Comparison, gates: Sequence[Gate] = ()) -> dict[str, Any]:
     """The comparison by the names of its parts, `a` the baseline and `b` the other run, with
     `gates` where there are conditions; what cannot be computed is null, and `reason` says why."""
-    runs = [
-        {**_plain(run), "verdict": list(verdict_lines(comparison, run))} for run in comparison.runs
-    ]
+    runs = [{**_plain(run), "verdict": list(verdict_lines(run))} for run in comparison.runs]
     method = {"level": LEVEL, "alpha": ALPHA, "equal_within": EQUAL_WITHIN, "correction": "holm"}
     return {
         "format": FORMAT,
         "claimscore": __version__,
         "config": _plain(comparison.config),
         "method": method,
-        "noise": _plain(comparison.noise),
         "runs": runs,
         **({"gates": _plain(gates)} if gates else {}),
     }
@@ -422,36 +368,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return list(map(_plain, value))
     return str(value) if isinstance(value, Path) else value
-
-
-def difference_rows(comparison: Comparison) -> pl.DataFrame:
-    """A row a run, metric and shared record; null scores with their reasons."""
-    parts = [pl.DataFrame(schema=DIFFERENCES_SCHEMA)]
-    for run in comparison.runs:
-        parts += [
-            rows.select(
-                "id",
-                "difference",
-                baseline=pl.lit(str(run.a.path)),
-                run=pl.lit(str(run.b.path)),
-                metric=pl.lit(metric),
-                baseline_value="a",
-                value="b",
-                baseline_reason="a_reason",
-                reason="b_reason",
-            ).select(DIFFERENCES_SCHEMA.keys())
-            for metric, rows in run.paired.items()
-        ]
-    return pl.concat(parts)
-
-
-def check_differences_path(path: Path) -> None:
-    """`ConfigError` where the ending is neither .csv nor .parquet."""
-    if path.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"--differences {path}: the name must end in .csv or .parquet")
-
-
-def write_differences(comparison: Comparison, path: Path) -> None:
-    """Write `difference_rows` as CSV or Parquet, as the ending says."""
-    check_differences_path(path)
-    write_table(difference_rows(comparison), path)

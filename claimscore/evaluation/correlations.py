@@ -32,6 +32,9 @@ from claimscore.stats.agreement import (
 )
 from claimscore.stats.bootstrap import paired_p_value, percentile_bounds
 
+#: The column of the summarising system.
+SYSTEM = "system"
+
 MIN_SYSTEMS = 3
 MIN_CASES = 2
 NAMES = {"kendall": "Kendall's τ-b", "spearman": "Spearman's ρ", "pearson": "Pearson's r"}
@@ -68,9 +71,6 @@ class CorrelateConfig:
         metavar="COLUMN",
         panel="Data",
         help="Column of the documents; only pooled does without.",
-    )
-    system: str = option(
-        "system", metavar="COLUMN", panel="Data", help="Column of the summarising system."
     )
     levels: tuple[Level, ...] = option(
         (),
@@ -189,11 +189,11 @@ def correlate(config: CorrelateConfig) -> EvaluationResult:
     columns = [
         *config.scores,
         *config.ratings,
-        config.system,
+        SYSTEM,
         *([config.case] if config.case else []),
     ]
     table = read_table(config.table, columns)
-    whole = grid(table, [*config.scores, *config.ratings], config.case, config.system)
+    whole = grid(table, [*config.scores, *config.ratings], config.case, SYSTEM)
     complete = _complete(whole, table, config)
     _check_size(complete, table, config)
     cells = list(_cells(complete, config))
@@ -241,7 +241,7 @@ def _check_size(rows: Grid, table: RatedTable, config: CorrelateConfig) -> None:
         )
     if set(config.chosen_levels) - {"pooled"} and n_systems < MIN_SYSTEMS:
         raise InputError(
-            f"{table.name}: {n_systems} systems in column {config.system}; correlations over "
+            f"{table.name}: {n_systems} systems in column {SYSTEM}; correlations over "
             f"systems need at least {MIN_SYSTEMS} (or ask for --levels pooled)"
         )
 

@@ -68,10 +68,10 @@ class Difference:
     least_detectable: float | None = None
     deviation: float | None = None
 
-    def records_needed(self, wanted: float | None = None) -> int | None:
-        """How many records show a `wanted` difference, else the observed one, in `POWER` of cases;
-        None where no number does."""
-        size = abs(self.mean or 0.0) if wanted is None else wanted
+    def records_needed(self) -> int | None:
+        """How many records show the observed difference in `POWER` of cases; None where no number
+        does."""
+        size = abs(self.mean or 0.0)
         if self.deviation is None or size <= EQUAL_WITHIN:
             return None
         return records_needed(self.deviation, size)
@@ -213,29 +213,6 @@ def records_needed(deviation: float, difference: float) -> int:
     while n < _NORMAL_FROM and least_detectable(deviation, n) > difference:
         n += 1
     return n
-
-
-class Repeatability(NamedTuple):
-    """How much the same records move when they are measured twice: the standard deviation within
-    a record, and the `limit` that 95 % of the moves keep."""
-
-    n: int
-    deviation: float
-    limit: float
-
-
-def repeatability(d: Array) -> Repeatability:
-    """Of the differences between two measurements of each of n records, ``[n]``, n at least 1.
-
-    The deviation is √(Σd²/2n); two measurements of a record differ by less than Φ⁻¹(0.975)·√2 of
-    it in 95 % of cases where errors are normal (Bland and Altman 1996, Measurement error, BMJ
-    313:744).
-    """
-    if not d.size:
-        raise ValueError("repeatability needs at least one record")
-    deviation = math.sqrt(float(np.square(d).mean()) / 2)
-    quantile = float(stats.norm.ppf((1 + LEVEL) / 2))
-    return Repeatability(d.size, deviation, quantile * math.sqrt(2) * deviation)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

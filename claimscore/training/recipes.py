@@ -36,7 +36,9 @@ def silent(progress: TrainingProgress) -> None:
 class LSTrainingConfig:
     """Settings of a training of LS_Score; those that are no option are for Python.
 
-    ``holdout`` is a share of the documents; ``max_tokens`` cuts texts in the model that is written.
+    ``backbone`` is the encoder to start from (embedded, a model of the hub, or a folder),
+    ``epochs`` the most (0 writes the untrained model). ``holdout`` is a share of the documents;
+    ``max_tokens`` cuts texts in the model that is written.
     `ConfigError` for a value out of its range.
     """
 
@@ -49,16 +51,9 @@ class LSTrainingConfig:
         panel="Essential",
         help="Folder to write; a run names it with --ls-model.",
     )
-    backbone: str = option(
-        "embedded",
-        metavar="MODEL",
-        panel="Models",
-        help="Encoder to start from: embedded, HF_ID[@REV], or a folder.",
-    )
-    epochs: int = option(3, panel="Training", help="Most epochs; 0 writes the untrained model.")
-    lr: float = option(
-        2e-5, name="learning-rate", panel="Training", help="Learning rate of the encoder."
-    )
+    backbone: str = "embedded"
+    epochs: int = 3
+    lr: float = 2e-5
     seed: int = option(40, panel="Training", help="Seed of the training.")
     device: str = like(EncoderConfig, "device")
     offline: bool = like(EncoderConfig, "offline")
@@ -71,8 +66,6 @@ class LSTrainingConfig:
         if self.out.resolve() == Path(self.backbone).expanduser().resolve():
             raise ConfigError(f"{self.out} holds the backbone; name another --out")
         check_least(self, epochs=0, seed=0)
-        if not 0 < self.lr < 1:
-            raise ConfigError(f"--learning-rate must be between 0 and 1, not {self.lr}")
 
     def recipe(self) -> dict[str, Any]:
         """The settings that determine the result, without paths, for the model's file."""
@@ -96,9 +89,9 @@ class SummaCTrainingConfig:
     out: Path = option(
         kind="file", short="o", panel="Essential", help="Weights to write: a safetensors file."
     )
-    epochs: int = option(20, panel="Training", help="Number of epochs.")
     seed: int = option(0, panel="Training", help="Seed of the training.")
     encoders: EncoderConfig = nested(EncoderConfig, only=NLI_OPTIONS)
+    epochs: int = 20
     settings: tuple[tuple[str, str], ...] = ()
     learning_rate: float = 1e-2
     batch_size: int = 32

@@ -156,8 +156,8 @@ def _runs(session: Session) -> None:
     texts = [{"source": " ".join(row["sources"]), **row} for row in _rows("products.jsonl")]
     documents = write_jsonl(folder / "documents.jsonl", texts)
     ls = folder / "ls-model"
-    untrained = ("--epochs", 0, "--json", "--quiet")
-    session.call("train ls-score", "train", "ls-score", documents, "--out", ls, *untrained, out=ls)
+    train = ("train", "ls-score", documents, "--out", ls, "--json", "--quiet")
+    session.call("train ls-score", *train, out=ls)
     models = (
         *("--ls-model", ls),
         *("--causal-lm", save_tiny_causal(folder / "causal")),
@@ -216,17 +216,12 @@ def _after_runs(session: Session) -> None:
     records = _hotels(folder)
     session.call("run again", "run", records, "--out", run, "--metrics", "caspr,bs-inverse,ds")
     session.call("run other", "run", records, "--out", other, "--metrics", "ds,caspr", *options)
-    files = ("--differences", folder / "differences.parquet", "--html", folder / "compare.html")
-    out = folder / "differences.parquet"
-    few = ("--samples", 100)
-    session.call("compare", "compare", run, other, "--quiet", *few, *files, out=out)
-    silent = ("--json",)
+    few, page = ("--samples", 100), ("--html", folder / "compare.html")
+    session.call("compare", "compare", run, other, "--quiet", *few, *page)
     with contextlib.redirect_stderr(io.StringIO()):
-        noise = ("--noise", run, "--wanted", "caspr=2")
-        session.call("compare json", "compare", run, other, *few, *silent, *noise)
+        session.call("compare json", "compare", run, other, *few, "--json")
     session.call("metrics list", "metrics", "list", "--json")
     session.call("metrics show", "metrics", "show", "summac-zs:op1=min", "--json")
-    session.call("completion", "completion", "bash")
 
 
 def _requests(session: Session) -> None:
@@ -390,7 +385,7 @@ def _trainings(session: Session) -> None:
         for i in range(4)
     ]
     labelled_table = write_jsonl(folder / "labelled.jsonl", labelled)
-    conv = ("train", "summac-conv", labelled_table, "--out", out, "--epochs", 1)
+    conv = ("train", "summac-conv", labelled_table, "--out", out)
     session.call("train summac-conv", *conv, "--json", "--quiet", out=out)
 
 

@@ -95,10 +95,9 @@ def test_parameters_and_headers_reach_the_server(
     records, out = write_records(tmp_path / "in.jsonl", 2), tmp_path / "run"
     extra = '[settings.extra]\nseed = 1\nstop = ["#"]\n'
     prompt = prompt_file(tmp_path / "judge.toml", "judge=v1", extra)
-    log = tmp_path / "log.txt"
     with FakeServer(answer=judging_answer, keep=True) as server:
         plain = ("run", records, "--metrics", "llm-judge", *options(server))
-        call = (*plain, "--out", out, "--prompt", f"judge={prompt}", "--log-file", log)
+        call = (*plain, "--out", out, "--prompt", f"judge={prompt}", "--verbose")
         headers = ("--header", "X-Tenant=TENANT")
         params = ("--llm-param", "seed=7", "--llm-param", 'user={"a": null}')
         assert claimscore(*call, *headers, *params) == 0
@@ -109,7 +108,9 @@ def test_parameters_and_headers_reach_the_server(
         assert claimscore("score", out, "--metrics", "llm-judge", "--quiet") == 0
         assert claimscore(*call, *headers, *params) == 0  # all of it is stored
         assert claimscore(*call, *headers, *params[:2]) == 2
-        assert "--llm-param of judge: was " in capsys.readouterr().err
+        shown = capsys.readouterr()
+        assert "--llm-param of judge: was " in shown.err
+        assert "secret-of-tenant" not in shown.err + shown.out
         assert len(server.bodies) == n_asked
         assert claimscore(*plain, "--out", tmp_path / "other") == 0  # other questions
         assert len(server.bodies) == 2 * n_asked

@@ -65,7 +65,7 @@ def correlate_page(folder: Path, name: str) -> Path:
             f"s {name}": row["good"],
             f"r {name}": row["ratings"]["fluency"],
             f"c {name}": row["article"],
-            f"y {name}": row["system"],
+            "system": row["system"],
         }
         for row in rated_rows(6)
     ]
@@ -74,7 +74,6 @@ def correlate_page(folder: Path, name: str) -> Path:
         (f"s {name}",),
         (f"r {name}",),
         case=f"c {name}",
-        system=f"y {name}",
         samples=20,
     )
     return write_result_page(correlate(config), folder / "correlate.html", f"{COMMAND} {name}")

@@ -144,27 +144,14 @@ def call(tmp_path: Path) -> tuple[object, ...]:
 
 
 def test_the_report_of_the_steps(
-    cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: tuple[object, ...]
+    cli: Command, monkeypatch: pytest.MonkeyPatch, call: tuple[object, ...]
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    log = tmp_path / "log.txt"
-    status, out, err = cli(*call, "-v", "--log-file", log)
+    status, out, err = cli(*call, "-v", "--quiet")
     assert (status, bool(json.loads(out))) == (0, True)
-    assert "claimscore: phase: scoring" in err
-    line = r"^\S+Z INFO claimscore\.pipeline\.progress: phase: scoring$"
-    assert re.search(line, log.read_text(), re.M)
-    assert log.stat().st_mode & 0o077 == 0
-    assert "sk-secret" not in err + log.read_text()
-    size = log.stat().st_size
+    assert re.search(r"^claimscore: \S+ \S+ phase: scoring$", err, re.M)
+    assert "sk-secret" not in err
     assert "phase" not in cli(*call).err
-    assert log.stat().st_size == size
-    assert cli(*call, "--log-file", tmp_path).status == 2
-
-
-def test_a_report_that_the_disk_does_not_take_ends(cli: Command, call: tuple[object, ...]) -> None:
-    status, out, err = cli(*call, "--log-file", "/dev/full", "--quiet")
-    assert (status, bool(json.loads(out))) == (0, True)
-    assert err == "claimscore: --log-file /dev/full ends here: No space left on device\n"
 
 
 @pytest.mark.parametrize("option", ["--rpm", "--tpm"])

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.comparison_tables import difference_rows, to_json
+from claimscore.evaluation.comparison_tables import to_json
 from claimscore.runs import RunDirectory
 from claimscore.tables import SCORES
 from tests.support.command_line import Command
@@ -84,9 +84,9 @@ def test_null_scores_are_counted_with_reasons_and_never_numbers(tmp_path: Path):
     assert (row.difference.n, row.difference.mean_a, row.difference.mean_b) == (2, 2.5, 3.5)
     assert row.nulls[:3] == (1, 2, 2)
     assert row.nulls.reasons_b == {"decompose failed": 2}
-    rows = difference_rows(compared(*runs))
+    rows = run.paired["ds"]
     assert rows["difference"].to_list() == [1.0, None, None, 1.0]
-    assert rows["reason"].to_list()[1] == "decompose failed: no answer"
+    assert rows["b_reason"].to_list()[1] == "decompose failed: no answer"
 
 
 def test_ids_and_metrics_that_one_run_lacks_are_named(tmp_path: Path):
@@ -280,10 +280,8 @@ def test_what_is_printed(cli: Command, tmp_path: Path):
         (("a",) * 27, "at most 26"),
         (("a", "b", "--samples", "0"), "--samples"),
         (("missing", "missing"), "missing: there is no such run directory"),
-        (("a", "b", "--differences", "x.txt"), "must end in .csv or .parquet"),
         (("a", "b", "--top", "-3"), "--top must be at least 0"),
         (("a", "b", "--html", "."), "is a directory"),
-        (("a", "b", "--html", "x.csv", "--differences", "x.csv"), "x.csv: two outputs"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_2(
@@ -298,7 +296,6 @@ def test_wrong_use_is_one_line_and_exit_2(
     assert (code, text) == (2, "")
     assert message in error
     assert "Traceback" not in error
-    assert not Path("x.csv").exists()
 
 
 def test_groups_are_in_the_order_of_numbers_and_the_missing_one_is_last(tmp_path: Path):

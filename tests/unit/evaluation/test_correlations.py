@@ -104,7 +104,6 @@ def test_rows_without_cases_are_pooled(table: str):
         ({"methods": ("tau",)}, "none of kendall"),
         ({"scores": ()}, "at least one column"),
         ({"seed": -1}, "--seed must be at least 0"),
-        ({"system": "model"}, "no column model"),
     ],
 )
 def test_settings_that_cannot_be_used(table: str, options: dict, message: str):
