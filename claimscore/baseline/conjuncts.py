@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from claimscore.baseline.modifiers import without_modifiers
+from claimscore.baseline.modifiers import nationality_of, without_modifiers
 from claimscore.baseline.surface import article
 from claimscore.baseline.tree import Tree, Words, words_of
 
 _FORMS = {"VBG": 0, "VB": 1, "VBP": 1, "VBZ": 2, "VBD": 3, "VBN": 3}
 _SUBJECTS = ("nsubj", "nsubjpass")
+_BESIDE = ("cc", "conj", "punct")
 
 
 class Coordination(NamedTuple):
@@ -63,6 +65,8 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         return False
     if _is_in_subject(tree, first, verb) or _is_part_of_a_name(tree, members):
         return False
+    if _may_modify_all(tree, members):
+        return False
     if tree.tags[first].startswith("VB") and tree.labels[first] != "pobj":
         return _are_verbs_alike(tree, members)
     if any(tag.startswith("VB") for tag in tags):
@@ -72,7 +76,7 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         alike = placed or len({tree.lower[m] for m in members}) == 1
         return alike and len({tree.is_time(m) for m in members}) == 1
     if tree.tags[first].startswith("JJ"):
-        return tree.labels[first] in ("acomp", "attr", "conj")
+        return tree.labels[first] in ("acomp", "attr", "conj") or _are_kinds(tree, members)
     above = list(tree.ancestors(first))[:2]
     if _may_be_another(tree, members, verb):
         return False
@@ -85,7 +89,7 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
     if not tags <= {"NN", "NNS", "NNP", "NNPS", "JJ"}:
         return False
     if tree.labels[first] in ("compound", "nmod", "poss", "det", "nummod", "quantmod"):
-        return False
+        return _are_kinds(tree, members)
     if any(
         is_listing(tree, q) or tree.lower[q] == "like" for m in members for q in tree.of(m, "prep")
     ):
@@ -95,7 +99,10 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
     bare = tags == {"NN"} and not tree.of(last, "det", "poss")
     if bare and tree.is_agent(last) and not tree.is_agent(first):
         return False
-    if len({tree.is_name(m) for m in members}) > 1 and tree.labels[first] != "poss":
+    if len({tree.is_name(m) for m in members}) > 1 and (
+        any(tree.of(m, "prep") for m in members[:-1])
+        or not all(tree.is_name(m) or tree.of(m, "det", "poss", "nummod") for m in members)
+    ):
         return False
     return not (
         tree.of(first, "det")
@@ -104,6 +111,26 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         and not tree.of(second, "det")
         and len(own_words(tree, members)[0]) == 2
         and tree.of(second, "compound", "amod")
+    )
+
+
+def _may_modify_all(tree: Tree, members: list[int]) -> bool:
+    """Whether a word such as "former" may be said of all: without it the others would be false."""
+    return any(
+        tree.lower[a] in words_of("denying_adjectives") and not tree.of(m, "det", "poss", "amod")
+        for a in tree.of(members[0], "amod")
+        for m in members[1:]
+    )
+
+
+def _are_kinds(tree: Tree, members: list[int]) -> bool:
+    """Whether words before a plural noun name kinds of it: "Telugu and Tamil films"."""
+    noun = tree.heads[members[0]]
+    return tree.tags[noun] == "NNS" and all(
+        tree.is_capital(m)
+        and m
+        and not set(tree.children[m]) - {*members, *tree.of(m, "cc", "punct")}
+        for m in members
     )
 
 
@@ -130,7 +157,7 @@ def _shares_last_word(tree: Tree, members: list[int]) -> bool:
     first, last = members[0], members[-1]
     return (
         tree.tags[first] in ("NN", "NNP")
-        and not tree.is_agent(first)
+        and not (tree.is_agent(first) and not tree.of(first, "poss"))
         and not any(tree.lower[c] != "'s" for c in tree.of(first, "compound"))
         and tree.tags[last] in ("NN", "NNS")
         and bool(tree.of(last, "compound"))
@@ -160,6 +187,12 @@ def _is_in_subject(tree: Tree, first: int, verb: int | None) -> bool:
 
 def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
     first = members[0]
+    for left, right in itertools.pairwise(members):
+        start = min(tree.subtree(right))
+        if {f"{tree.lower[left]}-{w}" for w in tree.lower[start : right + 1]} & words_of("pairs"):
+            return True
+    if _are_teams(tree, members):
+        return False
     if tree.tags[first] in ("NN", "NNS"):
         return any(tree.is_name(m) and not tree.of(m, "det", "poss") for m in members[1:])
     if not tree.is_name(first):
@@ -180,10 +213,17 @@ def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
     return tree.labels[first] == "pobj" and tree.is_name(tree.heads[preposition])
 
 
+def _are_teams(tree: Tree, members: list[int]) -> bool:
+    """Whether names are plurals after one "the": "the Oakland Raiders and Denver Broncos"."""
+    return bool(tree.of(members[0], "det")) and all(
+        tree.is_name(m) and tree.lower[m].endswith("s") and tree.of(m, "compound", "nmod")
+        for m in members
+    )
+
+
 def shares_object(tree: Tree, verb: int, other: int) -> bool:
     """Whether a verb has its object behind another one: "wrote and directed the film"."""
-    beside = ("cc", "conj", "punct")
-    behind = any(c > verb and tree.labels[c] not in beside for c in tree.children[verb])
+    behind = any(c > verb and tree.labels[c] not in _BESIDE for c in tree.children[verb])
     if any(c > other for c in tree.of(verb, "dobj", "attr", "acomp")):
         return True
     return not behind and bool(tree.of(other, "dobj", "attr", "acomp"))
@@ -201,6 +241,10 @@ def _are_verbs_alike(tree: Tree, members: list[int]) -> bool:
     if tree.labels[first] in ("ccomp", "advcl") and tree.is_finite(first):
         main = tree.tags[tree.heads[first]]
         return not any(tree.subject(m) is None and tree.tags[m] == main for m in members[1:])
+    last = members[-1]
+    lacks = not any(c > first for c in tree.children[first] if tree.labels[c] not in _BESIDE)
+    if lacks and tree.of(last, "prep") and tree.tags[last] in ("VB", "VBG"):
+        return False  # "living and working in Rome"
     return all(tree.tags[m].startswith("VB") for m in members)
 
 
@@ -220,7 +264,7 @@ def _does_each(tree: Tree, head: int, verb: int | None) -> bool:
     numbers = [c for o in tree.of(head, "dobj", "prep", "attr") for c in tree.subtree(o)]
     if any(tree.tags[c] == "CD" and tree.lower[c - 1] == "the" for c in numbers):
         return False
-    apart = ("together", "both", "each", "respectively", "jointly", "other", "all")
+    apart = ("together", "each", "respectively", "jointly", "other")
     if any(tree.lower[n] in apart for n in tree.subtree(head)):
         return False
     present = [n for n in [head, *tree.auxiliaries(head)] if tree.tags[n] == "VBP"]
@@ -286,10 +330,20 @@ def choose(
         start = min(shares[member] & nodes, default=member)
         if tree.tags[first][:2] in ("NN", "JJ"):
             inserts = _shared_determiner(tree, first, member, start)
+            adjective = _shared_adjective(tree, first, member)
+            if adjective:
+                articled = any(x in ("a", "an") for x in inserts.get(start, ()))
+                before = (
+                    (article(tree.words[adjective[0]]),) if articled else inserts.get(start, ())
+                )
+                inserts = {start: (*before, *adjective)}
         elif tree.tags[first].startswith("VB"):
             inserts = _shared_beginning(tree, nodes, first, member, start)
     dropped |= {c for c in tree.subtree(first) if tree.lower[c] == "both" and c < first}
     end = max(max(words) for words in shares.values())
+    if tree.labels[first] in _SUBJECTS:
+        behind = range(members[-1], tree.heads[first])
+        dropped |= {n for n in behind if tree.lower[n] in ("all", "both")}
     commas = {
         n
         for n in nodes
@@ -318,7 +372,7 @@ def _shares(tree: Tree, members: list[int]) -> dict[int, frozenset[int]]:
 def _shared_determiner(tree: Tree, first: int, member: int, start: int) -> Inserts:
     determiners = [c for c in tree.of(first, "det", "poss") if c < first]
     of_member = [c for c in tree.of(member, "det", "poss", "nummod") if c < member]
-    if not determiners or of_member or tree.tags[member] not in ("NN", "NNS", "NNP", "JJ"):
+    if not determiners or of_member or tree.tags[member][:2] not in ("NN", "JJ"):
         return {}
     shared = determiners[0]
     low = tree.lower[shared]
@@ -329,7 +383,24 @@ def _shared_determiner(tree: Tree, first: int, member: int, start: int) -> Inser
     )
     if low in ("a", "an") and common:
         return {start: (article(tree.words[start]),)}
-    return {start: ("the",)} if low == "the" and tree.tags[member] in ("NN", "NNS") else {}
+    plural = tree.is_name(member) and _are_teams(tree, [first, member])
+    return (
+        {start: ("the",)} if low == "the" and (tree.tags[member] in ("NN", "NNS") or plural) else {}
+    )
+
+
+def _shared_adjective(tree: Tree, first: int, member: int) -> tuple[int, ...]:
+    """The "Norwegian" of "a Norwegian singer and actor", the "old" of "old books and maps"."""
+    if tree.tags[first] != tree.tags[member] or tree.of(member, "det", "poss", "amod", "nummod"):
+        return ()
+    persons = tree.is_agent(first) and tree.is_agent(member)
+    for word in tree.of(first, "amod", "compound") if persons else ():
+        if nationality := nationality_of(tree, word):
+            return tuple(nationality)
+    words = tree.of(first, "det", "poss", "amod", "nummod", "compound")
+    if len(words) == 1 and tree.tags[first] == "NNS" and not tree.of(member, "compound"):
+        return tuple(w for w in words if tree.lower[w] in words_of("shared_adjectives"))
+    return ()
 
 
 def _shared_beginning(tree: Tree, nodes: Words, first: int, member: int, start: int) -> Inserts:

@@ -420,6 +420,8 @@ class _Extraction:
         tree, words = self.tree, self.tree.subtree(adjunct)
         before, rest = max(0, min(words) - 1), range(max(words) + 1, len(tree))
         known = tree.lower[adjunct] in words_of("separable_prepositions")
+        if any(tree.labels[n] in ("acl", "relcl") for n in range(tree.heads[adjunct] + 1, before)):
+            return False
         return (
             (known if tree.labels[adjunct] == "prep" else tree.tags[adjunct] == "VB")
             and tree.tags[before][:2] in ("NN", "CD", ",", "''")

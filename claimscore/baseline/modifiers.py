@@ -57,6 +57,9 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
         return False
     if low == "which" and not is_certain_thing(tree, noun, clause):
         return False
+    nested = _is_nested(tree, noun) and tree.lower[tree.heads[noun]] != "of"
+    if low == "which" and nested and not tree.is_name(noun):
+        return False
     if low == "whose":
         owned = tree.labels[head] in ("nsubj", "nsubjpass") and tree.heads[head] == clause
         return tree.labels[word] == "poss" and owned
@@ -69,7 +72,7 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
 
 def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
     """Whether "directed by X" behind a noun can be said of the noun alone."""
-    children = tree.children[participle]
+    children, first = tree.children[participle], tree.first_conjunct(noun)
     comma = tree.follows_comma(participle)
     if tree.tags[participle] not in ("VBN", "VBG"):
         return False
@@ -83,7 +86,7 @@ def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
         return False
     if not comma and not (
         tree.is_name(noun)
-        or (tree.has_article(noun) and tree.labels[noun] != "pobj")
+        or (tree.has_article(first) and tree.labels[first] != "pobj")
         or tree.of(noun, "poss")
     ):
         return False
@@ -381,25 +384,21 @@ def _nationality(tree: Tree, noun: int) -> Iterator[Draft]:
     if not who or tree.tags[subject] not in ("NNP", "PRP"):
         return
     for word in tree.of(noun, "amod", "compound"):
-        first = word - 1 if _is_quarter(tree, word - 1) else word
-        if _is_nationality(tree, first, word):
-            words = range(first, word + 1)
+        if words := nationality_of(tree, word):
             yield Draft((*who, verb, *words), frozenset((*who, *words)))
 
 
-def _is_quarter(tree: Tree, index: int) -> bool:
-    """Whether a word is the "South" of "South Korean"."""
-    return tree.is_capital(index) and tree.lower[index] in _QUARTERS
-
-
-def _is_nationality(tree: Tree, first: int, word: int) -> bool:
-    """Whether words are a nationality alone: not of "South African-born" or "American English"."""
-    text = tree.words[word]
-    if first == word and tree.tags[word] != "JJ":
-        return False
+def nationality_of(tree: Tree, word: int) -> range | None:
+    """The words of a nationality that ends with a word, such as "South Korean"; None where it is
+    none, or no nationality alone, as in "South African-born" or "American English"."""
+    text, before = tree.words[word], word - 1
+    first = before if tree.is_capital(before) and tree.lower[before] in _QUARTERS else word
     beside = [n for n in (first - 1, word + 1) if 0 < n < len(tree)]
-    has_ending = bool(_NATIONALITY.search(text)) and "-" not in text
-    return tree.is_capital(word) and has_ending and not any(map(tree.is_capital, beside))
+    if (first == word and tree.tags[word] != "JJ") or not tree.is_capital(word) or "-" in text:
+        return None
+    if not _NATIONALITY.search(text) or any(map(tree.is_capital, beside)):
+        return None
+    return range(first, word + 1)
 
 
 def _birth(tree: Tree, noun: int) -> Iterator[Draft]:

@@ -13,7 +13,7 @@ from claimscore.baseline.tree import FINITE, Tree, irregular_past
 Items = tuple[int | str, ...]
 
 _VOWEL = re.compile(
-    r"(?i)(?:(?-i:[FHLMNRSX][B-DF-HJ-NP-TV-XZ][A-Z]*\b)|[aeio]|un[^i]|u[^nst]|hono|hour|8|11\b|18\b)"
+    r"(?i)(?:(?-i:[FHLMNRSX][B-DF-HJ-NP-TV-XZ][A-Z]*\b)|[aeio]|un[^i]|u(?!ru)[^nst]|hono|hour|8|11\b|18\b)"
 )
 _OPENING = re.compile(r"(?:(?<=\s)|^)['‘](?=\w)")
 _CLOSED = re.compile(r"(?<=\S)['’](?!\w)")
@@ -143,6 +143,8 @@ def _is_loose_mark(tree: Tree, items: list[int | str], k: int, kept: list[int | 
     )
     after = items[k + 1] if k + 1 < len(items) else None
     verb = isinstance(after, int) and tree.tags[after] in FINITE
+    if verb and before in tree.quote_marks:
+        return False
     if verb and not any(isinstance(x, int) and tree.words[x] == "," for x in kept):
         return True
     if not isinstance(before, int) or after != item + 1 or before > item:
@@ -180,7 +182,8 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
             continue
         if all(n in tree.quote_marks for n in range(left + 1, right)):
             continue
-        if _is_phrase_end(tree, left) and _is_phrase_start(tree, right):
+        beside = _is_phrase_end(tree, left) and _is_phrase_start(tree, right)
+        if beside and tree.heads[left] != right:
             raise Unsure
         between = [n for n in range(left + 1, right) if tree.labels[n] != "punct"]
         if between and all(tree.labels[n] == "cc" for n in between) and left > 0:

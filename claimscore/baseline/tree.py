@@ -213,7 +213,7 @@ class Tree:
 
     def is_agent(self, index: int) -> bool:
         """Whether a noun is a word for a person, such as "singer"."""
-        word = self.lower[index]
+        word = self.lower[index].removesuffix("s" if self.tags[index] == "NNS" else "")
         return word in words_of("titles") or word.endswith(_PERSONS)
 
     def is_clause(self) -> bool:
@@ -295,7 +295,9 @@ class Tree:
         for index in range(len(self)):
             head = self.heads[index]
             if self.labels[index] == "prep" and self.tags[head].startswith("NN"):
-                clauses = [c for c in self.of(head, "acl", "relcl") if head < c < index]
+                nouns = [head, *self.of(head, "conj")]
+                nouns += [n for noun in nouns[1:] for n in self.of(noun, "conj")]
+                clauses = [c for n in nouns for c in self.of(n, "acl", "relcl") if head < c < index]
                 if clauses and self.words[index - 1] != ")":
                     self.move(index, clauses[-1])
             if self.lower[index] in ("n't", "n’t"):

@@ -57,8 +57,25 @@ Tom Brady, the quarterback of the Patriots, won the cup.
     Tom Brady won the cup. | Tom Brady was the quarterback of the Patriots.
 Mary Dean is an American actress who was born in Boston.
     Mary Dean is an American actress. | Mary Dean was born in Boston. | Mary Dean is American.
-Mary Dean is an actress, singer and dancer.
-    Mary Dean is an actress. | Mary Dean is a singer. | Mary Dean is a dancer.
+Mary Dean is a Norwegian actress, singer and dancer.
+    Mary Dean is a Norwegian actress. | Mary Dean is a Norwegian singer. |
+    Mary Dean is a Norwegian dancer. | Mary Dean is Norwegian.
+The museum bought old books and maps from a monk.
+    The museum bought old books. | The museum bought old maps. |
+    The museum bought old books from a monk. | The museum bought old maps from a monk.
+Anna Dahl, Tom Hill and Mary Dean all made history.
+    Anna Dahl made history. | Tom Hill made history. | Mary Dean made history.
+He played for the Boston Bears and New York Lions.
+    He played for the Boston Bears. | He played for the New York Lions.
+She plays for Ajax and the national team.
+    She plays for Ajax. | She plays for the national team.
+She works in Telugu and Tamil films.
+    She works in Telugu films. | She works in Tamil films.
+"We are happy", said Tom Hill after the match.
+    "We are happy", said Tom Hill. | "We are happy", said Tom Hill after the match.
+Mary Dean is an actress and dancer born on May 5, 1988, in Rome.
+    Mary Dean is an actress. | Mary Dean is a dancer. | Mary Dean was born on May 5, 1988. |
+    Mary Dean was born in Rome.
 He has won several awards, including the Grammy Award and the Brit Award.
     He has won several awards. | He has won the Grammy Award. | He has won the Brit Award.
 She was nominated for five awards, winning the first prize.
@@ -143,6 +160,11 @@ WHOLE = [
     "There are 109 people who belong to another church.",
     "He went first to Rome in 1990 and then to Paris in 1992.",
     "His parents were rich with his father a banker and his mother running a shop.",
+    "He was born in Jammu and Kashmir.",
+    "She visited Trinidad and Tobago.",
+    "He is a former footballer and manager.",
+    "The list gives the star's head and wrist sizes.",
+    "They live and work in Rome.",
     "Nobody was injured in the crash.",
     "She is an advocate for animals.",
     "The team can only win the cup with luck.",
