@@ -74,6 +74,14 @@ CHECKS: dict[str, Check] = {
         0.20,
         "the model changes what is said, or the NLI model errs; read some in the report",
     ),
+    "entailed": Check(
+        "claims",
+        "entailed by others",
+        "are entailed by another claim of their text, and left out of scores",
+        "left out of scores: another claim entails it (entailment {value:.2f})",
+        0.33,
+        "the model repeats itself, or the NLI model errs; read some in the report",
+    ),
     "dangling_pronoun": Check(
         "claims",
         "with a pronoun first",

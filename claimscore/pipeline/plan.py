@@ -45,7 +45,7 @@ from claimscore.pipeline.llm.providers.base import (
     provider_class,
 )
 from claimscore.pipeline.passes import PASSES, ModelPass
-from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS
+from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS, ENTAILED_CLAIMS_PASS
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.passes.text_scores import FACTCC_PASS
 from claimscore.pipeline.tasks import TASKS
@@ -145,8 +145,10 @@ def plan_steps(config: RunConfig, metrics: Sequence[Metric], columns: Sequence[s
     Pure: no prompt is read and no model looked for. `ConfigError` where a metric needs what there
     is not, or a task has no column to read.
     """
-    metrics = [with_verifier(metric, config.encoders) for metric in metrics]
+    metrics = [_deduped(with_verifier(metric, config.encoders), config) for metric in metrics]
     refuse_all(functools.partial(_refuse_unknown_needs, metric) for metric in metrics)
+    if config.dedupe != "none" and not any("dedupe" in metric.signature_keys for metric in metrics):
+        raise ConfigError(f"--dedupe {config.dedupe}: no metric of this run reads claims")
     sides = _task_sides(config, metrics, columns)
     how = config.granularity, config.window_tokens
     tasks = tuple(
@@ -241,6 +243,19 @@ def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
         passes=tuple(need for need in metric.requires.passes if need not in needs),
     )
     return dataclasses.replace(metric, requires=requires)
+
+
+def _deduped(metric: Metric, config: RunConfig) -> Metric:
+    """The metric as `--dedupe` has it: one that reads claims waits for the pass over them."""
+    sides = {
+        side for need in metric.requires.tasks if need.task == "decompose" for side in need.sides
+    }
+    if config.dedupe == "none" or not sides:
+        return metric
+    passes = (PassRequirement(ENTAILED_CLAIMS_PASS.kind, (side,)) for side in sorted(sides))
+    requires = dataclasses.replace(metric.requires, passes=(*metric.requires.passes, *passes))
+    keys = (*metric.signature_keys, "dedupe")
+    return dataclasses.replace(metric, requires=requires, signature_keys=keys)
 
 
 def needs_of(metric: Metric) -> list[str]:

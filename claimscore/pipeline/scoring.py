@@ -15,10 +15,10 @@ from claimscore.claim_checks import CHECKS, EVIDENCE_CHECKS, summarized
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
 from claimscore.pipeline.passes import PASSES
-from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS
+from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS, ENTAILED_CLAIMS_PASS
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import MIN_VALUES, RunningMean, interval_text
-from claimscore.tables import SCORES, TABLES
+from claimscore.tables import SCORES, TABLES, counted
 from claimscore.types import JSON
 
 #: At most so many records and so many rows of tables are scored at a time, but at least a chunk.
@@ -33,9 +33,41 @@ ROUGH = 0.25
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def chunk_tables(run: RunDirectory, *chunks: int) -> ChunkTables:
-    """The tables of these chunks, as the metrics read them."""
-    return ChunkTables(lambda table: run.read(table, *chunks))
+def chunk_tables(run: RunDirectory, *chunks: int, dedupe: bool = False) -> ChunkTables:
+    """The tables of these chunks, as the metrics read them: with `dedupe` without the claims that
+    others entail, and without their rows in the tables of `_CLAIM_PLACES`."""
+
+    @cache
+    def claims() -> pl.DataFrame:
+        """With the place of a claim among those of its side that count: in the tables, and now."""
+        places = pl.col("left_out").is_null().cum_sum().over("id", "side").cast(pl.Int32) - 1
+        stored = run.read("claims", *chunks).with_columns(claim_position=places)
+        entailed = run.read("claim_checks", *chunks).filter(check="entailed")
+        keys = ["id", "side", "claim_position"]
+        marked = stored.join(entailed.select(*keys, "check"), keys, "left", maintain_order="left")
+        of_claim = pl.coalesce("left_out", "check")
+        return marked.with_columns(left_out=of_claim).drop("check").with_columns(now=places)
+
+    def read(table: str) -> pl.DataFrame:
+        if not dedupe or table not in ("claims", *_CLAIM_PLACES):
+            return run.read(table, *chunks)
+        if table == "claims":
+            return claims().drop("claim_position", "now")
+        rows = run.read(table, *chunks)
+        for side, place in _CLAIM_PLACES[table].items():
+            stay = counted(claims()).select("id", "now", **{side: "side", place: "claim_position"})
+            kept = rows.join(stay, ["id", side, place], maintain_order="left")
+            rows = kept.with_columns(pl.col("now").alias(place)).drop("now")
+        return rows
+
+    return ChunkTables(read)
+
+
+#: The tables with places of claims: the columns of the side, and of the place.
+_CLAIM_PLACES = {
+    "nli": {"premise_side": "premise_index", "hypothesis_side": "hypothesis_index"},
+    "support": {"side": "claim_position"},
+}
 
 
 def chunk_groups(run: RunDirectory) -> Iterator[list[int]]:
@@ -107,9 +139,11 @@ def score_run(
     reasons: dict[str, Counter[str]] = {metric.name: Counter() for metric in metrics}
     worst = {metric.name: pl.DataFrame() for metric in metrics}
 
+    dedupe = "dedupe" in facts
+
     def frames() -> Iterator[pl.DataFrame]:
         for chunks in chunk_groups(run):
-            scores = score_chunk(chunk_tables(run, *chunks), metrics, signatures)
+            scores = score_chunk(chunk_tables(run, *chunks, dedupe=dedupe), metrics, signatures)
             for metric in metrics:
                 scored = scores.filter(metric=metric.name).drop_nulls("value")
                 values[metric.name].add(scored["value"].to_numpy())
@@ -236,8 +270,8 @@ def count_claim_checks(directory: RunDirectory) -> JSON | None:
     made: set[str] = set() if "verify" not in steps else set(EVIDENCE_CHECKS)
     if "decompose" in steps and texts.get("units") != "sentences":
         made |= CHECKS.keys() - EVIDENCE_CHECKS
-        if CLAIM_ENTAILMENT_PASS.kind not in steps:
-            made.remove("not_entailed")
+        of_passes = {"not_entailed": CLAIM_ENTAILMENT_PASS, "entailed": ENTAILED_CLAIMS_PASS}
+        made -= {check for check, one in of_passes.items() if one.kind not in steps}
     if not made:
         return None
     counts = directory.scan("claim_checks").group_by("check").len().collect(engine="streaming")
@@ -272,14 +306,14 @@ def truncations(directory: RunDirectory, metrics: Sequence[Metric]) -> dict[str,
             for table in tables
         ]
         ids = pl.concat([counts["id"] for counts in cut]).unique()
-        counted = (
+        totals = (
             directory.scan(table, step)
             .select(pl.len(), pl.col("truncated").count())
             .collect(engine="streaming")
             .row(0)
             for table in tables
         )
-        unknown = sum(n for n, n_told in counted if not n_told)
+        unknown = sum(n for n, n_told in totals if not n_told)
         return _Cut(sum(int(counts["len"].sum()) for counts in cut), ids, unknown)
 
     counts = {}

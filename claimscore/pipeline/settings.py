@@ -76,6 +76,8 @@ def result_settings(plan: Plan, records: Mapping[str, object]) -> JSON:
             }
             for task, prompt in plan.asked.items()
         }
+    if config.dedupe != "none":
+        additive.setdefault("texts", {})["dedupe"] = config.dedupe
     for role in plan.roles:
         additive[role] = _role_settings(role, config.encoders)
     if any(PASSES[planned.need.kind].role == SUPPORT_PASS.role for planned in plan.passes):
@@ -209,6 +211,8 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
             facts[role] = f"{model.get('model', model['name'])}@{model['revision']}"
             facts[role] += f" ({model['labels']})" if model.get("labels") else ""
             facts.setdefault("dtype", model["dtype"])
+    if "dedupe" in facts:
+        facts["dedupe"] += f" by {facts['nli']}"
     judge = _judge(additive)
     if judge == LLM_VERIFIER:
         window = additive["support"]["window_tokens"]

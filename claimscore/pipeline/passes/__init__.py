@@ -11,7 +11,12 @@ from claimscore.pipeline.passes.model_pass import (
     PassInput,
     PassResult,
 )
-from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS, CLAIM_ENTAILMENT_PASS, NLI_PASS
+from claimscore.pipeline.passes.pair_nli import (
+    BLOCK_NLI_PASS,
+    CLAIM_ENTAILMENT_PASS,
+    ENTAILED_CLAIMS_PASS,
+    NLI_PASS,
+)
 from claimscore.pipeline.passes.similarities import (
     FACT_SIMILARITIES_PASS,
     TEXT_SIMILARITIES_PASS,
@@ -40,6 +45,7 @@ PASSES: dict[str, ModelPass] = {
         BLOCK_NLI_PASS,
         SUPPORT_PASS,
         CLAIM_ENTAILMENT_PASS,
+        ENTAILED_CLAIMS_PASS,
         TOKEN_SCORES_PASS,
         LS_PASS,
         FACT_SIMILARITIES_PASS,
