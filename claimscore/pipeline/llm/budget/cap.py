@@ -157,7 +157,7 @@ class Budget:
 
 def _most(request: Request, price: Price | None) -> int:
     """Picodollars that it can cost."""
-    return 0 if price is None else price.most(*most_tokens(request), tier=asked_tier(request))
+    return 0 if price is None else price.most(*most_tokens(request))
 
 
 def _dollars(pico: int) -> str:

@@ -12,7 +12,7 @@ import datetime
 import math
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -57,19 +57,19 @@ class Rates(NamedTuple):
 class Price:
     """The price of a model, and its source.
 
-    `rates` are by length of the prompt, shortest first; `tiers` are those of other tiers of service
-    by name, None where all cost the same.
+    `rates` are by length of the prompt, shortest first. They are those of the standard tier of
+    service; of `every_tier` where the user or a batch says so.
     """
 
     source: str
     rates: tuple[Rates, ...]
-    tiers: Mapping[str, tuple[Rates, ...]] | None = None
+    every_tier: bool = False
 
     @classmethod
     def given(cls, input_per_mtok: float, output_per_mtok: float, source: str = GIVEN) -> Price:
         """A price in dollars a million tokens, whatever the tier and wherever tokens come from."""
         prompt, completion = _pico(input_per_mtok), _pico(output_per_mtok)
-        return cls(source, (Rates(prompt, completion, cached=prompt),))
+        return cls(source, (Rates(prompt, completion, cached=prompt),), every_tier=True)
 
     @property
     def per_mtok(self) -> tuple[float, float]:
@@ -78,7 +78,7 @@ class Price:
 
     def knows(self, tier: str) -> bool:
         """Whether it says what a request costs at most that is served at this tier."""
-        return self.tiers is None or tier in (*_STANDARD, *_CHEAPER, *self.tiers)
+        return self.every_tier or tier in _STANDARD or tier in _CHEAPER
 
     def cost(self, usage: Usage) -> tuple[int, bool] | None:
         """Picodollars of an answer, and whether that is the most it can be; None where nothing is
@@ -90,7 +90,7 @@ class Price:
         prompt, written, tier = usage.prompt_tokens or 0, *usage[4:]
         if not self.knows(tier):
             return None
-        rates = next(one for one in reversed(self._of_tier(tier)) if prompt > one.above)
+        rates = next(one for one in reversed(self.rates) if prompt > one.above)
         n_cached = min(usage.cached_prompt_tokens or 0, prompt)
         n_new = prompt - n_cached
         n_written = n_new if written is None else min(written, n_new)
@@ -99,20 +99,19 @@ class Price:
         at_most = (
             (n_cached > 0 and rates.cached is None)
             or (n_new > 0 and written is None and per_written > rates.prompt)
-            or (tier in _CHEAPER and self.tiers is not None and tier not in self.tiers)
+            or (tier in _CHEAPER and not self.every_tier)
         )
         pico_usd = per_cached * n_cached + per_written * n_written
         pico_usd += rates.prompt * (n_new - n_written)
         pico_usd += rates.completion * (usage.completion_tokens or 0)
         return pico_usd, at_most
 
-    def most(self, prompt_tokens: int, completion_tokens: int, tier: str = "") -> int:
-        """Picodollars that an answer costs at most, with up to so many tokens; a request that asks
-        for a tier may be served at the standard one."""
+    def most(self, prompt_tokens: int, completion_tokens: int) -> int:
+        """Picodollars that an answer costs at most, with up to so many tokens."""
         return max(
             max(rates.prompt, rates.cached or 0, rates.written or 0) * prompt_tokens
             + rates.completion * completion_tokens
-            for rates in (*self.rates, *self._of_tier(tier))
+            for rates in self.rates
             if prompt_tokens > rates.above
         )
 
@@ -123,9 +122,6 @@ class Price:
         size = (round(prompt_tokens / n), round(completion_tokens / n)) if n else (0, 0)
         cost = self.cost(Usage(*size, written_prompt_tokens=0, service_tier=tier))
         return None if cost is None else n * cost[0] / PICO
-
-    def _of_tier(self, tier: str) -> tuple[Rates, ...]:
-        return (self.tiers or {}).get(tier, self.rates)
 
 
 def _pico(per_mtok: float) -> int:
@@ -214,12 +210,9 @@ def table_price(name: str, url: str, *, batch: bool = False) -> Price | None:
         model = company.find_model(name, all_providers=companies) if _is_at(url, company) else None
         if model is None:
             continue
-        rates = _rates(model, _BATCH if batch else {})
-        variants = () if batch else model.price_variants or ()
-        tiers = {" ".join(one.when.values()): _rates(model, one.when) for one in variants}
-        known = {tier: of_tier for tier, of_tier in tiers.items() if of_tier}
+        rates = _rates(model, batch=batch)
         source = f"genai-prices {__version__}: {company.id}/{model.id}{', batch' * batch}"
-        return Price(source, rates, None if batch else known) if rates else None
+        return Price(source, rates, every_tier=batch) if rates else None
     return None
 
 
@@ -239,16 +232,18 @@ def _is_at(url: str, company: Company) -> bool:
     return is_usual and re.match(f"(?:{company.api_pattern}){_END}", address) is not None
 
 
-def _rates(model: ModelInfo, context: dict[str, str]) -> tuple[Rates, ...]:
-    """The model's rates in a context of the table's, such as a tier of service.
+def _rates(model: ModelInfo, *, batch: bool) -> tuple[Rates, ...]:
+    """The model's rates at the standard tier of service, or in a batch.
 
-    Empty where the table does not price both kinds of tokens, or requests besides, or says nothing
-    of the context; but a batch costs half then. Where prices change within a day, the highest.
+    Empty where the table does not price both kinds of tokens, or requests besides. Where it says
+    nothing of batches, one costs half. Where prices change within a day, the highest.
     """
-    prices = [model.get_prices(moment, context) for moment in _next_day()]
-    standard = [model.get_prices(moment) for moment in _next_day()]
-    is_silent = bool(context) and any(map(operator.eq, prices, standard))
-    if (is_silent and context != _BATCH) or any(price.requests_kcount for price in prices):
+    now = datetime.datetime.now(datetime.UTC)
+    day = [now + datetime.timedelta(hours=hour) for hour in range(25)]
+    standard = [model.get_prices(moment) for moment in day]
+    prices = [model.get_prices(moment, _BATCH) for moment in day] if batch else standard
+    is_silent = batch and any(map(operator.eq, prices, standard))
+    if any(price.requests_kcount for price in prices):
         return ()
     columns = [[getattr(price, name) for price in prices] for name in _PRICED]
     starts = {tier.start for values in columns for v in values for tier in getattr(v, "tiers", ())}
@@ -262,12 +257,6 @@ def _rates(model: ModelInfo, context: dict[str, str]) -> tuple[Rates, ...]:
             cached = None if cached is None else min(prompt, cached)
         rates.append(Rates(prompt, completion, cached, written, start))
     return tuple(rates)
-
-
-def _next_day() -> list[datetime.datetime]:
-    """All hours from now to the same time tomorrow."""
-    now = datetime.datetime.now(datetime.UTC)
-    return [now + datetime.timedelta(hours=hour) for hour in range(25)]
 
 
 def _highest(values: Sequence[Any], start: int) -> int | None:

@@ -23,9 +23,7 @@ pytestmark = pytest.mark.anyio
 #: A dollar a thousand tokens of either kind: sums that can be checked by eye.
 TOKEN = PICO // 1000
 RATES = Rates(TOKEN, TOKEN, TOKEN // 2)
-PRICE = Price(
-    "test", (RATES,), {"priority": (Rates(3 * TOKEN, 3 * TOKEN, TOKEN),), "flex": (RATES,)}
-)
+PRICE = Price("test", (RATES,))
 
 
 def request(prompt: str = "", max_tokens: int = 100, output: OutputSchema | None = None) -> Request:
@@ -116,24 +114,15 @@ class TestCaps:
         taken(Budget(lambda _: Price.given(1, 1), max_cost=1.0).try_reserve(asked))
         taken(Budget(lambda _: PRICE, max_requests=1).try_reserve(asked))
 
-    @pytest.mark.parametrize(
-        ("asked", "served", "reserved", "billed"),
-        [
-            pytest.param("priority", "priority", 3, 360, id="as asked"),
-            pytest.param("priority", "default", 3, 120, id="not that fast"),
-            pytest.param("flex", "default", 1, 120, id="no cheap slot"),
-            pytest.param("", "priority", 1, 360, id="by the account's setting"),
-        ],
-    )
-    def test_a_tier_is_reserved_at_its_dearest_and_billed_as_served(
-        self, asked: str, served: str, reserved: int, billed: int
-    ) -> None:
+    @pytest.mark.parametrize(("served", "at_most"), [("default", 0), ("flex", 1)])
+    def test_a_cheaper_tier_counts_as_the_standard_one(self, served: str, at_most: int) -> None:
         spending = Budget(lambda _: PRICE, max_cost=9.0)
-        one = dataclasses.replace(request(), extra={"service_tier": asked} if asked else {})
+        one = dataclasses.replace(request(), extra={"service_tier": "flex"})
         reservation = taken(spending.try_reserve(one))
-        assert reservation.pico_usd == reserved * sum(most_tokens(one)) * TOKEN
+        assert reservation.pico_usd == sum(most_tokens(one)) * TOKEN
         spending.settle(reservation, Usage(100, 20, service_tier=served))
-        assert spending.ledger.now.pico_usd == billed * TOKEN
+        now = spending.ledger.now
+        assert (now.pico_usd, now.answers_at_most) == (120 * TOKEN, at_most)
 
     def test_nothing_is_sent_under_a_cap_once_a_cost_is_unknown(self, tmp_path: Path) -> None:
         """Served at a tier that nobody asked for and no table prices, or by an earlier call."""
@@ -276,7 +265,7 @@ class _World:
     def _send(self, number: int) -> None:
         """The server bills at once, whether or not anybody hears of it."""
         asked = request("x" * (number % 300), max_tokens=1 + number % 50)
-        tier = ("", "flex", "priority")[number % 3]
+        tier = ("", "flex")[number % 3 == 1]
         asked = dataclasses.replace(asked, extra={"service_tier": tier} if tier else {})
         reservation = self.spending.try_reserve(asked)
         if reservation is None:
@@ -285,9 +274,7 @@ class _World:
         prompt = number % (len(asked.messages[0].content) + 200)
         served = tier if number % 2 else "default"
         usage = Usage(prompt, completion, prompt // 2, service_tier=served)
-        dear = served == "priority"
-        cost = prompt // 2 * (TOKEN if dear else TOKEN // 2)
-        cost += (prompt - prompt // 2 + completion) * TOKEN * (3 if dear else 1)
+        cost = prompt // 2 * TOKEN // 2 + (prompt - prompt // 2 + completion) * TOKEN
         self.billed += cost
         self.sent += 1
         self.flying.append((reservation, usage, cost))
