@@ -23,9 +23,6 @@ from claimscore.types import Failure, Request, Usage, utf8_bytes
 
 T = TypeVar("T")
 
-#: Stored answers from which on lengths are known rather than guessed.
-KNOWN_FROM = 30
-
 #: How much longer than the texts that it is about an answer of a task is, besides the names and
 #: quotes of its JSON; measured on hotel and product reviews.
 ANSWER_SHARES = {"decompose": 1.1, "paraphrase": 1.1, "negate": 1.1, "facts": 0.9}
@@ -75,9 +72,6 @@ class DryEngine:
         self._n_questions = 0
         self._n_answered = 0
         self._n_given_up = 0
-        # questions that came to an end, and the answers that they took
-        self._n_ended = 0
-        self._n_tries = 0
         self._guessed_tokens = 0  # of stored answers
         # of each missing request, equal ones each time: half of its key, bytes of the prompt,
         # guessed tokens of the answer, max_tokens
@@ -114,9 +108,7 @@ class DryEngine:
                     continue
                 completion = stored[question.key]
                 self._learn(question.request, completion.usage)
-                if question.use_stored(completion, parse):
-                    self._count_end(question.n_answers + 1)
-                else:
+                if not question.use_stored(completion, parse):
                     following.append(question)
             unanswered = following
         outcomes = [questions[key].outcome for key in keys]
@@ -131,7 +123,6 @@ class DryEngine:
         """Count a request that would be sent; or the failure that the question ends in."""
         may_ask = question.may_ask(self._max_samples, retry_failed=self._retry_failed)
         if not may_ask and question.failure is not None:
-            self._count_end(question.n_answers)
             return question.failure
         request = question.request
         sizes = prompt_bytes(request), _guessed_tokens(request), request.max_tokens
@@ -145,30 +136,22 @@ class DryEngine:
             self.means.learn(prompt_bytes(request), usage.prompt_tokens, usage.completion_tokens)
             self._guessed_tokens += _guessed_tokens(request)
 
-    def _count_end(self, n_answers: int) -> None:
-        self._n_ended += 1
-        self._n_tries += n_answers
-
     def basis(self) -> str | None:
         """The source of the expected lengths and numbers of answers; None where none is missing."""
         if not self._missing:
             return None
-        n_known, tries = self.means.n_seen, self._tries_a_question()
-        if n_known:
-            basis = f"prompts and answers as long as {n_known:,} stored ones"
-        elif self.task in ANSWER_SHARES:
-            basis = "4 bytes a token, answers by the length of their texts"
-        else:
-            basis = "4 bytes a token, a quarter of max_tokens an answer: nothing is known of them"
-        return f"{basis}, {tries:.2f} tries a question as so far" if tries > 1 else basis
+        if n_known := self.means.n_seen:
+            return f"prompts and answers as long as {n_known:,} stored ones"
+        if self.task in ANSWER_SHARES:
+            return "4 bytes a token, answers by the length of their texts"
+        return "4 bytes a token, a quarter of max_tokens an answer: nothing is known of them"
 
     def estimate(self, price: Price | None, *, share: float = 1.0) -> TaskEstimate:
         """The figures of the task, where the requests so far are a `share` of all."""
         missing = np.frombuffer(self._missing, dtype=np.uint64).reshape(-1, 4)
         _, first = np.unique(missing[:, 0], return_index=True)
-        scale = self._tries_a_question() / share
-        n = len(first) * scale
-        sums: list[float] = (missing[first, 1:].sum(axis=0) * scale).tolist()
+        n = len(first) / share
+        sums: list[float] = (missing[first, 1:].sum(axis=0) / share).tolist()
         n_bytes, guessed_tokens, most = sums
         prompt = n_bytes / self.means.bytes_per_token
         completion = self._answers(n, guessed_tokens, most)
@@ -204,12 +187,6 @@ class DryEngine:
         else:
             expected = max(n, most * _UNKNOWN_SHARE)
         return min(expected, most)
-
-    def _tries_a_question(self) -> float:
-        """How many answers a question took so far, useless ones included; 1 where few ended."""
-        if self._n_ended < KNOWN_FROM:
-            return 1.0
-        return max(1.0, self._n_tries / self._n_ended)
 
 
 def _guessed_tokens(request: Request) -> int:

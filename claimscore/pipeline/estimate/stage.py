@@ -397,7 +397,7 @@ def _put_together(
         estimate,
         assumptions=(
             *estimate.assumptions,
-            "no discount for what the server has in a cache of its own, and no failed attempts",
+            "no discount for what the server has in a cache of its own, and no second attempts",
             "a model that thinks first is billed for its thoughts too: "
             f"${most:,.{2 if most >= 1 else 4}f} if every answer is as long as it may be",
         ),

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import logging
 import math
-import re
 from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,7 +23,6 @@ from claimscore.errors import (
     ConfigError,
     RateLimitError,
     RejectedError,
-    StoppedEarly,
     TransientError,
 )
 from claimscore.pipeline.llm.budget.cap import Budget, Reservation
@@ -55,9 +53,8 @@ REFUSED_ALONE = 2
 #: The first of the line does not look again sooner than this, in seconds.
 _LEAST_NAP_S = 0.001
 
-#: So many equal refusals, and nothing accepted: then it is all requests that are refused.
+#: So many refusals, and nothing accepted: then it is all requests that are refused.
 _ALL_REFUSED = 10
-_NUMBERS = re.compile(r"[0-9a-f-]{8,}|[0-9]+")
 
 #: The status of a server that fails for a reason that it does not tell.
 _SERVER_ERROR = 500
@@ -333,7 +330,7 @@ class Dispatcher:
         self._on_event = on_event
         self._line = anyio.Lock(fast_acquire=True)  # first come, first served
         self._changed = anyio.Event()
-        self._refusal, self._n_refused = "", 0
+        self._n_refused = 0
         self.endpoints: tuple[Endpoint, ...] = ()
         for server in servers:
             limiter = RateLimiter(rpm=bounds.rpm, tpm=bounds.tpm, slow_start=not self.collects)
@@ -426,28 +423,22 @@ class Dispatcher:
         self._on_event(kind, **fields)
 
     def refused(self, error: BaseException) -> None:
-        """Stop where the first answers are all the same refusal, but for its numbers: the next
-        would be too.
+        """Stop where the first requests of all are refused: the next ones would be too.
 
         Not counted are refusals that pass (too fast, overloaded, no connection) and those of a
-        filter; those of a length are while nothing has been accepted in earlier calls either.
+        filter.
         """
-        status = error.status if isinstance(error, TransientError) else None
-        kind = error.kind if isinstance(error, RejectedError) else ""
+        if isinstance(error, RejectedError):
+            self._n_refused += error.kind in ("rejected", "context_length")
+        elif isinstance(error, TransientError):
+            self._n_refused += error.status == _SERVER_ERROR
         was_accepted = self.stats.hits or self.spending.ledger.earlier.prompt_tokens
-        counts = kind == "rejected" or status == _SERVER_ERROR
-        counts = counts or (kind == "context_length" and not was_accepted)
-        if not counts or any(one.answered for one in self.endpoints):
-            return
-        refusal = _NUMBERS.sub("#", str(error))
-        self._n_refused = self._n_refused + 1 if refusal == self._refusal else 1
-        self._refusal = refusal
-        if self._n_refused < _ALL_REFUSED:
-            return
-        why = (
-            f"the first answers are all the same refusal, and none is accepted: {error}; check "
-            "the key, --llm, --base-url, --header, --llm-param and the prompt's [settings]"
-        )
-        if kind == "context_length":
-            why = f"every request is too long for the model: {error}"
-        self.stop.halt(StoppedEarly(why) if was_accepted else ConfigError(why))
+        was_accepted = was_accepted or any(one.answered for one in self.endpoints)
+        if self._n_refused >= _ALL_REFUSED and not was_accepted:
+            self.stop.halt(
+                ConfigError(
+                    f"the first requests are all refused, the last one by: {error}; check the key, "
+                    "--llm, --base-url, --header, --llm-param, the prompt's [settings] and the "
+                    "length of the texts"
+                )
+            )

@@ -28,7 +28,7 @@ from claimscore.pipeline.llm.question import Answer, Invalid, Parse, Question, v
 from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import GRACE_S, Closed, Halted, Stop
-from claimscore.types import Completion, Failure, Message, OutputSchema, Request
+from claimscore.types import Completion, Failure, Message, Request
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -117,34 +117,12 @@ class Engine:
     def _collecting(self) -> list[Collecting]:
         return [provider for provider in self.providers if isinstance(provider, Collecting)]
 
-    def request(
-        self,
-        messages: Sequence[Message],
-        *,
-        temperature: float = 0.0,
-        max_tokens: int = 256,
-        top_p: float = 1.0,
-        output: OutputSchema | None = None,
-        sample_index: int = 0,
-        top_logprobs: int = 0,
-        model: str = "",
-        extra: Mapping[str, Any] = MappingProxyType({}),
-    ) -> Request:
-        """A request to this engine's provider; `model` names another one of that server, and
-        `extra` are parameters that it gets as they stand."""
-        return Request(
-            provider=self.provider.family,
-            namespace=self.provider.namespace,
-            model=model or self.provider.model,
-            messages=tuple(messages),
-            temperature=temperature,
-            max_tokens=max_tokens,
-            top_p=top_p,
-            output=output,
-            sample_index=sample_index,
-            top_logprobs=top_logprobs,
-            extra=extra_params(self.provider, extra),
-        )
+    def request(self, messages: Sequence[Message], **settings: Any) -> Request:
+        """A request to this engine's provider; `settings` are other fields of `Request`."""
+        provider = self.provider
+        settings["extra"] = extra_params(provider, settings.get("extra", {}))
+        asked = {"model": provider.model, "messages": tuple(messages), **settings}
+        return Request(provider.family, provider.namespace, **asked)
 
     async def answer_all(
         self,

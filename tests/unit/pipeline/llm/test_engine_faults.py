@@ -104,7 +104,7 @@ async def test_requests_all_too_long_stop_the_run_as_a_wrong_setting(n_fitting: 
         outcomes, _ = await asked(provider, *numbers(30), max_concurrency=1)
         assert values(outcomes) == ["0"] + ["context_length!"] * 29
         return
-    with pytest.raises(ConfigError, match=r"every request is too long.*16 tokens"):
+    with pytest.raises(ConfigError, match=r"first requests are all refused.*16 tokens"):
         await asked(provider, *numbers(500), max_concurrency=1)
     assert len(provider.asked) == 10
 
@@ -117,31 +117,32 @@ REFUSED = RejectedError("https://x/v1: HTTP 400: Not now (request 81f2a)")
     [REFUSED, TransientError("HTTP 500: Internal Server Error", status=500)],
     ids=["400", "500"],
 )
-@pytest.mark.parametrize("known", [False, True], ids=["new", "accepted before"])
-async def test_the_same_refusal_of_the_first_requests_stops_the_run(
-    error: Exception, known: bool
-) -> None:
-    """Not each row by itself, nor an hour of probes; it can go on where it did before."""
-    cache = MemoryCache()
-    if known:
-        await asked(FakeProvider(), "0", cache=cache)
+async def test_refusals_of_the_first_requests_stop_the_run(error: Exception) -> None:
+    """Not each row by itself, nor an hour of probes."""
     provider = FakeProvider(failing(lambda _, words: error))
-    with pytest.raises(StoppedEarly if known else ConfigError, match="all the same refusal"):
-        await asked(provider, *numbers(500), cache=cache, max_concurrency=4)
+    with pytest.raises(ConfigError, match="first requests are all refused"):
+        await asked(provider, *numbers(500), max_concurrency=4)
     assert 10 <= len(provider.asked) < 10 + 4
     at_once = FakeProvider(failing(lambda _, words: error))
-    with pytest.raises(StoppedEarly if known else ConfigError, match="all the same refusal"):
-        await asked(at_once, *numbers(12), cache=cache, max_concurrency=64)
+    with pytest.raises(ConfigError, match="first requests are all refused"):
+        await asked(at_once, *numbers(12), max_concurrency=64)
+
+
+async def test_refusals_after_an_earlier_answer_are_those_of_their_rows() -> None:
+    cache = MemoryCache()
+    await asked(FakeProvider(), "0", cache=cache)
+    provider = FakeProvider(failing(lambda _, words: REFUSED))
+    outcomes, _ = await asked(provider, *numbers(30), cache=cache)
+    assert values(outcomes)[1:] == ["rejected!"] * 29
 
 
 @pytest.mark.parametrize(
     "fault",
     [
         lambda number, words: None if number == 9 else REFUSED,
-        lambda number, words: RejectedError(f"HTTP 400: cannot read {words * 2}x"),
         lambda number, words: RejectedError("HTTP 400: filtered", "content_filter"),
     ],
-    ids=["one is accepted", "each for its own reason", "about the text"],
+    ids=["one is accepted", "about the text"],
 )
 async def test_other_refusals_are_those_of_their_rows(fault: Any) -> None:
     texts = [f"row {'abcdefghij'[i % 10]}{'abc'[i // 10]}" for i in range(30)]
