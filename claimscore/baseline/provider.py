@@ -34,6 +34,7 @@ _LISTING = re.compile(
 )
 #: Between two sentences without a space: "a television.The rooms".
 _GLUED = re.compile(r"(?<=[a-z]{2}[.!?])(?!(?:Com|Net|Org|Js)\b)(?=[A-Z][a-z]*[ ,’'])")
+_SEMICOLON = re.compile(r"; (?![^()]*\))")
 _SAYS_NOTHING = re.compile(
     r"""(?ix) .*\?\s*$ | .*\bclick[ ]here\b | (?:please[ ])?(?:click|scroll[ ]down|follow[ ]us)\b
       | read[ ](?:more|the[ ]full)\b | (?:watch|see)[ ](?:the[ ]|this[ ])?video\b
@@ -87,7 +88,7 @@ class ClaimMaker:
         readings = {s: known[s] for s in sentences if s in known}
         new = [s for s in dict.fromkeys(sentences) if s not in readings]
         first = {s: _with_first_title(s) for s in new}
-        parts = {s: text.split("; ") for s, (text, _) in first.items()}
+        parts = {s: _SEMICOLON.split(text) for s, (text, _) in first.items()}
         trees = iter(parser.load().parse_all([part for s in new for part in parts[s]]))
         for sentence in new:
             text, titles = first[sentence]

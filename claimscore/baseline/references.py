@@ -1,9 +1,9 @@
-"""What a pronoun stands for: the name in its place, where only one name agrees.
+"""What a pronoun stands for: a name in its place, where only one name agrees.
 
-A text is read sentence by sentence. The subject of a sentence is what the next one may speak of,
-by a pronoun in or before its own subject; behind a subject that is a name, a pronoun stands for
-that name. Where another name agrees, or the parse is not clear, the pronoun stays: a wrong name is
-worse.
+A text is read sentence by sentence. The subject of a sentence is its topic, which the next one may
+speak of by a pronoun in or before its subject; behind a subject that is a name, a pronoun stands
+for that name. Where another name agrees, or the parse is not clear, the pronoun stays: a wrong name
+is worse. That subjects stay the topic follows centering (Grosz, Joshi and Weinstein 1995).
 """
 
 from __future__ import annotations
@@ -15,133 +15,203 @@ from typing import NamedTuple
 
 from claimscore.baseline.tree import Tree, words_of
 
-_FORMS = {"he": "he him his himself", "she": "she her hers herself", "it": "it its itself"}
-_PRONOUN = {form: pronoun for pronoun, forms in _FORMS.items() for form in forms.split()}
-_REFLEXIVE = ("himself", "herself", "itself")
-_PERSONAL = ("he", "she")
-_MODIFIERS = ("amod", "compound", "det", "nmod", "nummod", "poss", "case")
+_FORMS = {
+    "he": ("he", "him", "his"),
+    "she": ("she", "her", "hers"),
+    "it": ("it", "its"),
+    "they": ("they", "them", "their"),
+}
+_PRONOUN = {form: pronoun for pronoun, forms in _FORMS.items() for form in forms}
+_POSSESSIVE = ("his", "hers", "its", "their")
+_SUBJECTS = ("nsubj", "nsubjpass")
+#: What a clause may add to "it is" without that "it" stands for anything.
+_EXTRAPOSED = ("ccomp", "xcomp", "advcl", "csubj", "mark", "relcl", "acl", "pcomp")
+_PERSONS = ("er", "or", "ist", "ian", "man", "woman", "boy", "girl", "old")
+_BEFORE_NOUNS = ("amod", "compound", "det", "nmod", "nummod")
 
 
 class Subject(NamedTuple):
-    """What a sentence is about: `kind` is "person", "name", "thing", "human", "he", "she", "it" or
-    "other"."""
+    """What a sentence speaks of.
+
+    `kind` is "person", "name" (of a person or not), "thing", "things", "human" (a common noun),
+    "plural" (more than one person), a pronoun, or "" where a sentence speaks of nothing that the
+    next one could mean. `pronoun` is the one that agrees; empty where that is not known.
+    """
 
     text: str = ""
-    kind: str = "other"
-    place: int = 0
+    kind: str = ""
+    place: int = -1
     is_certain: bool = False
     pronoun: str = ""
 
 
-class Uses(NamedTuple):
-    """How a sentence uses the forms of a pronoun: the place of the first one, whether each is
-    outside quotations, and whether the first stands in or before the subject."""
-
-    first: int
-    is_plain: bool
-    leads: bool
-
-
 class Mentions(NamedTuple):
-    """The subject of a sentence, its pronouns, and the other persons with their places."""
+    """The subject of a sentence, the place of the first use of each pronoun that may be completed,
+    the other persons as place, label and pronoun, the pronouns that other things agree with, and
+    those that stand before each subject that agrees with them."""
 
     subject: Subject = Subject()
-    pronouns: Mapping[str, Uses] = MappingProxyType({})
-    others: tuple[tuple[int, str], ...] = ()
+    pronouns: Mapping[str, int] = MappingProxyType({})
+    others: tuple[tuple[int, str, str], ...] = ()
+    has_kin: bool = False
+    things: frozenset[str] = frozenset()
+    leading: frozenset[str] = frozenset()
 
 
 def mentions_of(tree: Tree | None) -> Mentions:
-    """What a sentence mentions; nothing certain where it is not parsed."""
-    root = next((k for k in range(len(tree or ())) if tree and tree.heads[k] == k), None)
-    if tree is None or root is None:
-        return Mentions()
+    """What a sentence mentions; nothing where it is not parsed."""
+    if tree is None:
+        return Mentions(Subject(kind="plural"))
+    root = next(k for k in range(len(tree)) if tree.heads[k] == k)
     subject = _subject(tree, root)
     others = [
-        (index, _name(tree, index))
-        for index in range(len(tree))
-        if _is_other_person(tree, index, subject)
+        (k, tree.labels[k], _gender(_name(tree, k)))
+        for k in range(len(tree))
+        if k != subject.place and _is_person(tree, k)
     ]
-    return Mentions(subject, _uses(tree, root), tuple(others))
+    things = {
+        "it" if tree.tags[k] in ("NN", "NNP") else "they"
+        for k in range(len(tree))
+        if k != subject.place
+        and tree.tags[k].startswith("NN")
+        and tree.labels[tree.first_conjunct(k)] in (*_SUBJECTS, "dobj", "dative")
+    }
+    has_kin = not words_of("kin").isdisjoint(tree.lower)
+    uses = _uses(tree)
+    leading = {pronoun for pronoun, place in uses.items() if _leads(tree, pronoun, place)}
+    return Mentions(subject, uses, tuple(others), has_kin, frozenset(things), frozenset(leading))
 
 
 def _subject(tree: Tree, root: int) -> Subject:
     head = tree.subject(root)
-    if head is None or head in tree.unsure or tree.labels[head].startswith(("csubj", "expl")):
+    if head is None or tree.labels[head] not in _SUBJECTS:
         return Subject()
-    low = tree.lower[head]
+    low, tag = tree.lower[head], tree.tags[head]
     if low in _PRONOUN:
-        return Subject(low, _PRONOUN[low], head)
-    if tree.of(head, "conj") or tree.tags[head] not in ("NN", "NNP"):
-        return Subject(place=head)
-    if tree.is_name(head):
+        return Subject(low, _PRONOUN[low], head, head not in tree.unsure)
+    members = [head, *tree.of(head, "conj")]
+    is_human = any(_is_human(tree, noun) for noun in members)
+    if head in tree.unsure or not tag.startswith("NN") or len(members) > 1:
+        return Subject(kind="plural" if is_human else "", place=head)
+    described = tree.of(head, "det", "poss")
+    if tree.is_name(head) and not described:
         name = _name(tree, head)
-        words = {word.lower().strip(".") for word in name.split()}
-        kind, pronoun = (
-            "name",
-            "he"
-            if words & words_of("male_titles")
-            else "she"
-            if words & words_of("female_titles")
-            else "",
-        )
-        if tree.of(head, "det"):
-            return Subject(_phrase(tree, head), "thing", head)
-        predicate = tree.of(root, "attr")
-        is_certain = (
-            bool(pronoun)
-            or tree.lower[root] == "born"
-            or any(tree.is_agent(noun) for noun in (*predicate, *tree.of(head, "compound")))
-        )
-        if is_certain or (len(name.split()) > 1 and not words & words_of("no_persons")):
-            kind = "person"
-        return Subject(name, kind, head, is_certain, pronoun)
-    kind = "human" if tree.is_agent(head) else "thing"
-    return Subject(_phrase(tree, head), kind, head, bool(tree.of(head, "det", "poss")))
+        nouns = [*tree.of(root, "attr"), *tree.of(head, "compound")]
+        is_born = tree.lower[root] == "born" or any(map(tree.is_agent, nouns))
+        pronoun = _gender(" ".join([name, *(tree.words[noun] for noun in nouns)]))
+        if tree.is_year_or_month(head):
+            return Subject()
+        is_defined = any(tree.of(noun, "det") for noun in tree.of(root, "attr"))
+        is_person = is_born or pronoun or (" " in name and not is_defined)
+        kind = "person" if is_person and not _is_organisation(name) else "name"
+        return Subject(name, kind, head, is_born or is_defined, pronoun)
+    determiners = {tree.lower[c] for c in described}
+    modifiers = [c for c in tree.children[head] if tree.labels[c] not in _BEFORE_NOUNS]
+    is_certain = bool(determiners & {"the", "this", "these"}) and not modifiers
+    kind = "things" if tag in ("NNS", "NNPS") else "human" if is_human else "thing"
+    return Subject(_phrase(tree, head), kind, head, is_certain)
 
 
-def _uses(tree: Tree, root: int) -> dict[str, Uses]:
-    places: dict[str, list[int]] = {}
+def _is_human(tree: Tree, noun: int) -> bool:
+    low = tree.lower[noun]
+    if tree.is_name(noun):
+        return not tree.of(noun, "det")
+    if low in words_of("titles") | words_of("kin"):
+        return True
+    return low.endswith(_PERSONS) and low not in words_of("no_titles")
+
+
+def _uses(tree: Tree) -> dict[str, int]:
+    """The first place of each pronoun that no quotation holds and that stands for something."""
+    places: dict[str, int] = {}
+    unclear: set[str] = set()
     for index, low in enumerate(tree.lower):
-        if low in _PRONOUN and low not in _REFLEXIVE:
-            places.setdefault(_PRONOUN[low], []).append(index)
-    head = tree.subject(root)
-    end = max(tree.subtree(head)) if head is not None else -1
+        pronoun = _PRONOUN.get(low)
+        if pronoun is None:
+            continue
+        places.setdefault(pronoun, index)
+        is_subject = tree.labels[index] in (*_SUBJECTS, "expl")
+        if tree.quoted_in(index) is not None or (
+            pronoun == "it" and is_subject and (_is_empty(tree, index))
+        ):
+            unclear.add(pronoun)
+    marks = (k for k, word in enumerate(tree.words) if word in "\"“'‘")
+    end = next(marks, len(tree)) if tree.has_stray_quote() else len(tree)
     return {
-        pronoun: Uses(
-            of[0],
-            all(tree.quoted_in(k) is None for k in of) and not tree.has_stray_quote(),
-            of[0] <= end,
-        )
-        for pronoun, of in places.items()
+        pronoun: place
+        for pronoun, place in places.items()
+        if pronoun not in unclear and place < end
     }
 
 
-def _is_other_person(tree: Tree, index: int, subject: Subject) -> bool:
-    if not tree.is_name(index) or tree.labels[index] == "compound" or index == subject.place:
+def _leads(tree: Tree, pronoun: str, place: int) -> bool:
+    """Whether no subject stands before a pronoun that could be meant by it."""
+    return not any(
+        tree.labels[k] in _SUBJECTS
+        and tree.tags[k].startswith("NN")
+        and (pronoun in ("it", "they") or _is_human(tree, k))
+        for k in range(place)
+    )
+
+
+def _is_empty(tree: Tree, it: int) -> bool:
+    """Whether "it" may stand for a clause, the weather, or all that was said."""
+    verb = tree.heads[it]
+    predicate = [verb, *tree.of(verb, "acomp", "attr")]
+    is_extraposed = any(tree.of(node, *_EXTRAPOSED) for node in predicate)
+    has_noun = any(tree.has_article(noun) for noun in tree.of(verb, "attr"))
+    before = tree.tags[:it]
+    return tree.labels[it] == "expl" or is_extraposed or has_noun or "IN" in before
+
+
+def _is_person(tree: Tree, index: int) -> bool:
+    """Whether a name may be a person's: not that of a place, a time or an organisation."""
+    if not tree.is_name(index) or tree.labels[index] == "compound":
         return False
-    words = _name(tree, index).lower().split()
-    if tree.labels[index] == "pobj" and tree.lower[tree.heads[index]] in ("in", "at", "on", "from"):
+    if tree.is_year_or_month(index) or index in tree.brackets or tree.quoted_in(index) is not None:
         return False
-    return not tree.is_time(index) and not words_of("no_persons").intersection(words)
+    above = tree.heads[index]
+    if tree.labels[index] in ("appos", "npadvmod", "nummod", "conj") and tree.is_name(above):
+        return _is_person(tree, above)
+    if tree.labels[index] == "pobj":
+        if tree.lower[above] in words_of("place_prepositions"):
+            return False
+        if tree.lower[above] == "of" and not words_of("kin") & {tree.lower[tree.heads[above]]}:
+            return False
+    return not tree.of(index, "det") and not _is_organisation(_name(tree, index))
+
+
+def _is_organisation(name: str) -> bool:
+    return not words_of("no_persons").isdisjoint(name.lower().split())
+
+
+def _gender(name: str) -> str:
+    """The pronoun of a name with a title or a first name that is known."""
+    for word in name.lower().replace(".", "").split():
+        if word in words_of("male"):
+            return "he"
+        if word in words_of("female"):
+            return "she"
+    return ""
 
 
 def _name(tree: Tree, head: int) -> str:
     first = head
     while first and (
         tree.is_name(first - 1)
-        or (
-            tree.lower[first - 1] in words_of("inside_names")
-            and first > 1
-            and tree.is_name(first - 2)
-        )
+        or (first > 1 and tree.lower[first - 1] in _particles() and tree.is_name(first - 2))
     ):
         first -= 1
     return _words(tree, first, head)
 
 
+def _particles() -> frozenset[str]:
+    return words_of("inside_names")
+
+
 def _phrase(tree: Tree, head: int) -> str:
     """A noun with what stands before it."""
-    before = [n for c in tree.of(head, *_MODIFIERS) if c < head for n in tree.subtree(c)]
+    before = [n for c in tree.of(head, *_BEFORE_NOUNS) if c < head for n in tree.subtree(c)]
     text = _words(tree, min([head, *before]), head)
     return text if tree.is_name(0) else text[0].lower() + text[1:]
 
@@ -152,86 +222,120 @@ def _words(tree: Tree, first: int, last: int) -> str:
 
 
 class Antecedents:
-    """What the sentences of a text have spoken of so far."""
+    """What the sentences of a text have spoken of so far: a topic, and the pronouns of the other
+    persons that may be meant ("" where that is not known)."""
 
     def __init__(self) -> None:
         self._topic = Subject()
+        self._rivals: list[str] = []
 
     def read(self, mentions: Mentions) -> dict[str, str]:
-        """The name for each pronoun of the next sentence that stands for one."""
-        subject = mentions.subject
-        if self._is_topic(subject):
+        """What stands for each pronoun of the next sentence, where that is certain."""
+        subject, topic = mentions.subject, self._topic
+        is_topic = _is_same(topic, subject)
+        if is_topic:
             subject = subject._replace(
-                text=max(self._topic.text, subject.text, key=len),
+                text=max(topic.text, subject.text, key=len),
                 kind="person",
-                is_certain=self._topic.is_certain or subject.is_certain,
-                pronoun=self._topic.pronoun,
+                is_certain=topic.is_certain or subject.is_certain,
+                pronoun=topic.pronoun or subject.pronoun,
             )
         names: dict[str, str] = {}
-        for pronoun, uses in mentions.pronouns.items():
-            speaks_of = self._antecedent(pronoun, uses, subject, mentions)
-            if speaks_of is not None and uses.is_plain:
-                names[pronoun] = speaks_of.text
-                if pronoun in _PERSONAL and speaks_of.kind in ("person", "name"):
-                    resolved = speaks_of._replace(pronoun=pronoun, kind="person")
-                    if speaks_of is subject:
-                        subject = resolved
-                    else:
-                        self._topic = resolved
-        self._move_on(subject, mentions)
+        for pronoun, place in mentions.pronouns.items():
+            if subject.kind in ("person", "name", "thing", "things") and place > subject.place:
+                if self._is_own(pronoun, place, subject, mentions, is_topic):
+                    names[pronoun] = subject.text
+                    subject = _with_pronoun(subject, pronoun)
+            elif pronoun in mentions.leading and self._continues(pronoun):
+                names[pronoun] = topic.text
+                self._topic = topic = _with_pronoun(topic, pronoun)
+        self._move_on(subject, mentions, is_topic or subject.kind in names)
         return names
 
-    def _antecedent(
-        self, pronoun: str, uses: Uses, subject: Subject, mentions: Mentions
-    ) -> Subject | None:
-        topic = self._topic
-        if pronoun == "it":
-            is_next = topic.kind == "thing" and subject.kind == "it" and topic.is_certain
-            return topic if is_next else None
-        if subject.kind in ("person", "name"):
-            rivals = [name for place, name in mentions.others if place < uses.first]
-            fits = subject.pronoun in ("", pronoun) and not rivals
-            return subject if fits and subject.kind == "person" else None
-        if not uses.leads or topic.kind != "person" or topic.pronoun not in ("", pronoun):
-            return None
-        if any(place < uses.first for place, _ in mentions.others):
-            return None
-        return topic
+    def _is_own(
+        self, pronoun: str, place: int, subject: Subject, mentions: Mentions, is_topic: bool
+    ) -> bool:
+        """Whether a pronoun behind the subject stands for it."""
+        if pronoun in ("it", "they"):
+            kind = {"it": "thing", "they": "things"}[pronoun]
+            return subject.kind == kind and subject.is_certain and pronoun not in mentions.things
+        if subject.kind != "person" or subject.pronoun not in ("", pronoun):
+            return False
+        rivals = [other for where, _, other in mentions.others if where < place]
+        if self._topic.kind == "person" and not is_topic:
+            rivals.append(self._topic.pronoun)
+        if mentions.has_kin and not subject.pronoun:
+            return False
+        return not {"", pronoun}.intersection(rivals)
 
-    def _move_on(self, subject: Subject, mentions: Mentions) -> None:
+    def _continues(self, pronoun: str) -> bool:
+        """Whether a pronoun in or before the subject stands for the topic."""
         topic = self._topic
-        if subject.kind in ("person", "name", "thing"):
-            is_another = topic.kind == "person" and not self._is_topic(subject)
-            has_rivals = (bool(mentions.others) or is_another) and not subject.pronoun
-            if subject.kind == "thing" and topic.kind == "person":
-                return
-            self._topic = Subject() if has_rivals else subject
-        elif subject.kind in ("human", "other") or (
-            subject.kind in _PERSONAL and topic.pronoun != subject.kind
-        ):
+        if pronoun in ("it", "they"):
+            kinds = {"it": ("thing", "name"), "they": ("things",)}[pronoun]
+            return topic.is_certain and topic.kind in kinds and not self._rivals
+        is_person = topic.kind == "person" or (topic.kind == "name" and topic.is_certain)
+        agrees = is_person and topic.pronoun in ("", pronoun)
+        return agrees and not {"", pronoun}.intersection(self._rivals)
+
+    def _move_on(self, subject: Subject, mentions: Mentions, is_topic: bool) -> None:
+        topic, others = self._topic, mentions.others
+        if topic.kind == "person" and is_topic and topic.pronoun:
+            if subject.kind in ("person", "name"):
+                self._topic = subject
+            self._rivals = [
+                pronoun
+                for _, label, pronoun in others
+                if label in _SUBJECTS or (label == "dobj" and pronoun == topic.pronoun)
+            ]
+        elif subject.kind in ("person", "name"):
+            is_alone = subject.is_certain and (subject.pronoun or not mentions.has_kin)
+            self._rivals = [] if is_alone else [pronoun for _, _, pronoun in others]
+            if topic.kind == "person" and not is_topic and not subject.is_certain:
+                self._rivals.append(topic.pronoun)
+            self._topic = subject
+        elif subject.kind in ("thing", "things") and topic.kind != "person":
+            self._rivals = list(mentions.things)
+            self._topic = subject
+        elif subject.kind in ("it", "they") and topic.kind != "person":
+            self._rivals = list(mentions.things)
+        elif subject.kind in ("he", "she", "human"):
+            self._rivals.append(_gender(subject.text) if subject.kind == "human" else "")
+        elif subject.kind == "plural" or topic.kind != "person":
             self._topic = Subject()
 
-    def _is_topic(self, subject: Subject) -> bool:
-        """Whether a name is the topic's, in full or in part."""
-        if "person" not in (self._topic.kind, subject.kind) or not subject.text:
-            return False
-        words, known = subject.text.split(), self._topic.text.split()
-        return subject.kind in ("person", "name") and (
-            words[-1:] == known[-1:] or set(words) <= set(known)
-        )
+
+def _is_same(topic: Subject, subject: Subject) -> bool:
+    """Whether a name is the topic's, in full or in part."""
+    kinds = {topic.kind, subject.kind}
+    if not kinds <= {"person", "name"} or "person" not in kinds:
+        return False
+    words, known = subject.text.split(), topic.text.split()
+    return words[-1] == known[-1] or set(words) <= set(known)
+
+
+def _with_pronoun(subject: Subject, pronoun: str) -> Subject:
+    is_person = pronoun in ("he", "she")
+    return subject._replace(pronoun=pronoun, kind="person") if is_person else subject
 
 
 def completed(claim: str, names: Mapping[str, str]) -> str:
     """A claim with a name for the first pronoun that stands for it, unless it has the name."""
     for pronoun, name in names.items():
-        if name.split()[-1] in claim:
+        if any(
+            word in claim for word in name.split() if word[0].isupper() or word == name.split()[-1]
+        ):
             continue
-        forms = _FORMS[pronoun].replace(" ", "|")
-        match = re.search(rf"(?i)(?<![\w’'-])(?:{forms})(?![\w-])", claim)
-        if match is None or match[0].lower() in _REFLEXIVE:
+        match = re.search(rf"(?i)(?<![\w’'-])(?:{'|'.join(_FORMS[pronoun])})(?![\w-])", claim)
+        if match is None:
             continue
         form, following = match[0].lower(), claim[match.end() :]
-        owns = form in ("his", "its", "hers") or (form == "her" and re.match(r" \w", following))
+        if contracted := re.match(r"['’](\w+)", following):
+            if contracted[1] != "s":
+                continue
+            is_perfect = re.match(r"['’]s (?:been|become|got|had)\b", following)
+            following = (" has" if is_perfect else " is") + following[2:]
+        owns = form in _POSSESSIVE or (form == "her" and re.match(r" \w", following))
         ending = ("'" if name.endswith("s") else "'s") if owns else ""
         claim = claim[: match.start()] + name + ending + following
     return claim[:1].upper() + claim[1:]

@@ -235,8 +235,30 @@ Ann Lee is a singer. Bob Stone is a painter. She lives in Rome.
     She lives in Rome.
 Mr Stone is a painter. She lives in Rome.
     She lives in Rome.
+Tina Lee met Bob Stone. She lives in Rome.
+    Tina Lee lives in Rome.
+Xu Lee met Zora Stone. She lives in Rome.
+    She lives in Rome.
+Ann Lee is a singer. She won a cup. Lee moved to Rome. She's old.
+    Ann Lee is old.
+Ann Lee is a singer. Her friend was a judge. She lives in Rome.
+    She lives in Rome.
+Ann Lee is a singer. Her father was a judge. She lives in Rome.
+    Ann Lee lives in Rome.
+Ann Lee is a singer. The painter left her bag.
+    The painter left her bag.
+Ann Lee is a singer. "She is old," said the judge.
+    "She is old," said the judge.
 The hotel is old. It is cosy.
     The hotel is cosy.
+The hotel is old. It is clear that a bar is missing.
+    It is clear that a bar is missing.
+The hotel has a bar. It is cosy.
+    It is cosy.
+The hotel is old but it is cosy.
+    The hotel is old. | The hotel is cosy.
+The rooms are old. They are cosy.
+    The rooms are cosy.
 """)
 
 
