@@ -85,9 +85,8 @@ class Table:
 
 CLAIMS = Table(
     "claims",
-    "Single claims of a text, in order; `sentence` is the sentence they come from. A claim with "
-    "`left_out` does not count: tables of what is judged leave it out, and so do scores. It is "
-    "`ambiguous` where the model could not decide whom it means.",
+    "Single claims of a text, in order; `sentence` is the sentence they come from. What is judged "
+    "and scored leaves out a claim with `left_out` (`ambiguous`).",
     {
         **_text("id side"),
         **_int32("sentence_index claim_index"),
@@ -157,7 +156,7 @@ FACTS = Table(
 NLI = Table(
     "nli",
     "Probabilities of an NLI model for every two claims of two sides, in both directions. An index "
-    "counts the side's claims that count.",
+    "counts the side's claims without `left_out`.",
     {
         **_text("id premise_side"),
         **_int32("premise_index"),
@@ -205,8 +204,8 @@ SUPPORT = Table(
     "support",
     "Whether a text supports a claim, as metric faithfulness says: supported, contradicted or "
     "unmentioned. `claim_position` is the place of the claim among those of `side` in `claims` "
-    "that count (of the rows without `left_out`, `pl.int_range(pl.len()).over('id', 'side')`), "
-    "`source_index` that of the text. "
+    "without `left_out` (`pl.int_range(pl.len()).over('id', 'side')`), `source_index` that of the "
+    "text. "
     "`contradiction` is that of the evidence. `verifier` is nli (three labels), binary (two) or "
     "llm, whose evidence is a quotation, or null.",
     {
