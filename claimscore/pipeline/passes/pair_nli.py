@@ -242,11 +242,15 @@ def entailed_claims_pass(given: PassInput) -> PassResult:
     model cannot read whole is not entailed.
     """
     (side,) = given.need.sides
-    columns = ("id", "sentence_index", "claim_index", "text")
-    of_records = given.claims.filter(side=side).select(columns).rows_by_key("id")
+    claims = given.claims.filter(side=side).select(
+        *("id", "side", "sentence_index", "claim_index", "text"),
+        claim_position=pl.int_range(pl.len()).over("id"),
+        check=pl.lit("entailed"),
+    )
+    of_records = claims.rows_by_key("id", named=True, include_key=True)
     grids = []
     for record in given.records["id"]:
-        texts = [text for *_, text in of_records.get(record, ())]
+        texts = [claim["text"] for claim in of_records.get(record, ())]
         if len(texts) > 1 and record not in given.broken:
             grids.append(PairGrid(record, texts, texts, side, side))
 
@@ -260,23 +264,12 @@ def entailed_claims_pass(given: PassInput) -> PassResult:
         return [part.reshape(n, n) for part, n in zip(parts, sizes, strict=False)]
 
     judged = without_rejected(given.need.kind, grids, ask, side=side)
-    rows: list[dict[str, object]] = []
-    for grid, cells in zip(judged.items, judged.answer, strict=True):
-        for position, value in entailed(cells).items():
-            sentence_index, claim_index, _ = of_records[grid.id][position]
-            rows.append(
-                {
-                    "id": grid.id,
-                    "side": side,
-                    "sentence_index": sentence_index,
-                    "claim_index": claim_index,
-                    "claim_position": position,
-                    "check": "entailed",
-                    "value": value,
-                }
-            )
-    frame = CLAIM_CHECKS.frame(rows)
-    return pass_result(CLAIM_CHECKS, frame, judged.failures, given.model.info)
+    rows = [
+        of_records[grid.id][place] | {"value": value}
+        for grid, cells in zip(judged.items, judged.answer, strict=True)
+        for place, value in entailed(cells).items()
+    ]
+    return pass_result(CLAIM_CHECKS, CLAIM_CHECKS.frame(rows), judged.failures, given.model.info)
 
 
 def entailed(probabilities: NDArray[np.float32]) -> dict[int, float]:

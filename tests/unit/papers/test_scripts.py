@@ -49,6 +49,6 @@ def test_the_claims_of_builtin_stand_beside_human_ones(
     claims.main([str(records), "--out", str(tmp_path / "out")])
     systems = pl.read_parquet(tmp_path / "out" / "rose" / "systems.parquet")
     f1 = dict(systems.select("system", "f1").iter_rows())
-    assert f1["run"] == 1.0
+    assert f1["builtin"] == 1.0
     assert f1["whole sentence"] == pytest.approx(2 * 2 / (2 + 3))
     assert "3 human claims of 2 sentences" in capsys.readouterr().out
