@@ -72,7 +72,6 @@ class DryEngine:
         self._n_questions = 0
         self._n_answered = 0
         self._n_given_up = 0
-        self._guessed_tokens = 0  # of stored answers
         # of each missing request, equal ones each time: half of its key, bytes of the prompt,
         # guessed tokens of the answer, max_tokens
         self._missing = array.array("Q")
@@ -134,7 +133,6 @@ class DryEngine:
         """A stored answer; one without its usage says nothing."""
         if usage.prompt_tokens is not None and usage.completion_tokens is not None:
             self.means.learn(prompt_bytes(request), usage.prompt_tokens, usage.completion_tokens)
-            self._guessed_tokens += _guessed_tokens(request)
 
     def basis(self) -> str | None:
         """The source of the expected lengths and numbers of answers; None where none is missing."""
@@ -173,19 +171,11 @@ class DryEngine:
         )
 
     def _answers(self, n: float, guessed_tokens: float, most: float) -> float:
-        """Tokens of `n` answers, which together may have at most `most`.
-
-        As long as guessed by their texts, times how much longer stored answers are than guessed;
-        like stored ones alone where nothing is guessed for the task.
-        """
-        known, mean = self.means.n_seen, self.means.output_tokens
-        if guessed_tokens:
-            longer = known * mean / self._guessed_tokens if self._guessed_tokens else 1.0
-            expected = guessed_tokens * longer
-        elif known:
-            expected = n * mean
-        else:
-            expected = max(n, most * _UNKNOWN_SHARE)
+        """Tokens of `n` answers, which together may have at most `most`: like stored ones, else
+        as guessed by their texts."""
+        expected = guessed_tokens or max(n, most * _UNKNOWN_SHARE)
+        if self.means.n_seen:
+            expected = n * self.means.output_tokens
         return min(expected, most)
 
 

@@ -438,7 +438,7 @@ class Dispatcher:
             self.stop.halt(
                 ConfigError(
                     f"the first requests are all refused, the last one by: {error}; check the key, "
-                    "--llm, --base-url, --header, --llm-param, the prompt's [settings] and the "
-                    "length of the texts"
+                    "--llm, --base-url, --header, the length of the texts, --llm-param and the "
+                    "prompt's [settings]"
                 )
             )

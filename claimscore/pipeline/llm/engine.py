@@ -372,7 +372,7 @@ class _Call(Generic[T]):
         try:
             bought = await policy(self.dispatcher.ask, attempts, self._validate_and_keep)
         except RejectedError as exc:
-            return question.rejected(exc.kind, str(exc), attempts.sent)
+            return Failure(exc.kind, str(exc), attempts.sent, key)
         except TransientError as exc:
             return Failure("transient", str(exc), attempts.sent, key)
         completion, verdict = bought

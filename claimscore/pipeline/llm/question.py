@@ -175,18 +175,6 @@ class Question(Generic[T]):
         self.failure = Failure(why.kind, message, self.n_answers, self.key, why.raw)
         self.key = request_key(self.request)
 
-    def rejected(self, kind: str, message: str, n_sent: int) -> Failure:
-        """The failure of a question whose request the server refuses for its content.
-
-        A server that refuses more `max_tokens` ends a question whose answer was cut off.
-        """
-        before, n_tokens = self.failure, self.request.max_tokens
-        if before is not None and before.kind == "length" and n_tokens > self._max_tokens:
-            message = f"{before.message}, and the server refuses {n_tokens:,} tokens: {message}"
-            kind, n_sent = before.kind, before.attempts + n_sent
-            return Failure(kind, message, n_sent, self.key, before.raw)
-        return Failure(kind, message, n_sent, self.key)
-
     def may_ask(self, max_samples: int, *, retry_failed: bool) -> bool:
         """Whether an answer may be bought; `retry_failed` forgives those of earlier runs."""
         used = self.n_new if retry_failed else self.n_samples
