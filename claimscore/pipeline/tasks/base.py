@@ -31,7 +31,8 @@ FIELDS = ("text", "summary")
 #: What a prompt about a sentence may use besides: the sentences around it, "" where there are none.
 CONTEXT_FIELDS = ("before", "after")
 
-#: So many sentences are the context before a sentence, and after it.
+#: So many sentences are the context before a sentence, besides the text's first one (as VeriScore
+#: has it, Song et al. 2024), and after it.
 N_BEFORE, N_AFTER = 3, 1
 
 
@@ -226,7 +227,8 @@ def text_units(given: TaskInput) -> list[Unit]:
 
 def context_of(sentences: Sequence[str], index: int) -> dict[str, str]:
     """The values of `CONTEXT_FIELDS` for the sentence at this place."""
-    before = sentences[max(0, index - N_BEFORE) : index]
+    start = max(0, index - N_BEFORE)
+    before = (*sentences[: min(1, start)], *sentences[start:index])
     after = sentences[index + 1 : index + 1 + N_AFTER]
     return dict(zip(CONTEXT_FIELDS, map(" ".join, (before, after)), strict=True))
 

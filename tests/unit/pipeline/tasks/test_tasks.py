@@ -98,6 +98,17 @@ def test_a_whole_text_has_no_context() -> None:
     assert unit.fields(wanted) == {"text": "It is old. It is big.", "before": "", "after": ""}
 
 
+def test_the_context_of_a_sentence_is_the_first_one_and_its_neighbours() -> None:
+    """The first sentence says whom a text is about."""
+    text = "Zero is old. One is old. Two is old. Three is old. Four is old. Five is old."
+    units = list(TASKS["decompose"].units(TaskInput([SideText("r", "a", text)], "sentence", {})))
+    shown = [unit.fields(frozenset({"before", "after"})) for unit in units]
+    assert shown[0] == {"before": "", "after": "One is old."}
+    assert shown[2] == {"before": "Zero is old. One is old.", "after": "Three is old."}
+    before = "Zero is old. Two is old. Three is old. Four is old."
+    assert shown[5] == {"before": before, "after": ""}
+
+
 # -- rows
 
 
