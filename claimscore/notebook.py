@@ -32,9 +32,6 @@ from claimscore.stats.bootstrap import interval_text
 from claimscore.tables import SCORES, wide_scores
 from claimscore.types import JSON
 
-#: Records and characters of a text that the page of a notebook shows.
-_SHOWN_RECORDS, _SHOWN_TEXT = 5, 160
-
 #: The settings that `evaluate` makes itself.
 _OWN = ("input", "out", "llm", "encoders")
 
@@ -93,12 +90,12 @@ class Evaluation:
         return "\n".join([head, *lines, *self._warnings(), *self._where()])
 
     def _repr_html_(self) -> str:
-        """A table of the metrics, and the records at both ends of the first one."""
+        """A table of the metrics, and what is to be known of them."""
         rows = [
             (name, _value(row), f"{row['n']:,}", f"{row['null']:,}", row["description"])
             for name, row in ((name, self.summary["metrics"][name]) for name in self.metrics)
         ]
-        parts = [_html_table(("metric", "mean", "n", "null", ""), rows), *self._ends_html()]
+        parts = [_html_table(("metric", "mean", "n", "null", ""), rows)]
         ends = (*self._warnings(), *self._where())
         return "".join([*parts, *(f"<p>{html.escape(line)}</p>" for line in ends)])
 
@@ -115,24 +112,6 @@ class Evaluation:
     def _where(self) -> list[str]:
         """The folder, where it is kept."""
         return [f"run: {self.out}"] if self.is_kept else []
-
-    def _ends_html(self) -> list[str]:
-        if not self.metrics:
-            return []
-        first = self.metrics[0]
-        ranked = self.scores.drop_nulls(first).sort(first, maintain_order=True)
-        top = ranked.tail(min(_SHOWN_RECORDS, ranked.height - _SHOWN_RECORDS))
-        texts = [name for name, kind in self.records.schema.items() if isinstance(kind, pl.String)]
-        columns = ["id", *self.metrics, *(name for name in texts if name != "id")]
-        parts = []
-        for end, rows in (("Lowest", ranked.head(_SHOWN_RECORDS)), ("Highest", top.reverse())):
-            shown = rows.join(
-                self.records.select(texts), on="id", how="left", maintain_order="left"
-            ).select(columns)
-            if shown.height:
-                cells = [[_cell(value) for value in row] for row in shown.iter_rows()]
-                parts += [f"<p>{end} {html.escape(first)}</p>", _html_table(columns, cells)]
-        return parts
 
 
 def evaluate(
@@ -258,13 +237,6 @@ def _value(row: Mapping[str, Any]) -> str:
     if row["low"] is None:
         return f"{row['mean']:.2f}"
     return f"{row['mean']:.2f} ({interval_text(row['low'], row['high'])})"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.2f}"
-    text = "" if value is None else str(value)
-    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}…"
 
 
 def _html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

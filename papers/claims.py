@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import claimscore
+from claimscore.console.evaluations import print_sections
 from papers.command import one_line_errors
 
 
@@ -67,7 +68,8 @@ def main(arguments: list[str] | None = None) -> None:
         out = given.out / records.stem
         result = measure(records, out, given.llm or ["builtin"], given.prompt or [], **limits)
         result.write(out)
-        print(f"{records.stem}\n\n{result.markdown()}")
+        print(f"{records.stem}\n")
+        print_sections(result.sections)
 
 
 if __name__ == "__main__":

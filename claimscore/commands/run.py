@@ -149,14 +149,6 @@ def status(path: Path | str, watch: bool, record: str | None, as_json: bool) -> 
 
 
 @command(config=SettingsSource(RunConfig, defaults={"out": Path()}))
-@own_option(
-    *("-q", "--quiet"),
-    is_flag=True,
-    expose_value=False,
-    hidden=True,
-    panel="Output",
-    help="Taken as by run; an estimate shows no progress.",
-)
 @json_option
 @click.pass_context
 def estimate(ctx: click.Context, config: RunConfig, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -72,25 +72,13 @@ class EvaluationResult:
         """All settings that change the numbers, in one line."""
         return signature(self.name, dataclasses.asdict(self.config))
 
-    def markdown(self) -> str:
-        """The sections as a Markdown page."""
-        lines = [f"# {self.title}"]
-        for section in self.sections:
-            lines += ["", f"## {section.title}"]
-            if section.rows:
-                lines += ["", _markdown_row(section.header), "|---" * len(section.header) + "|"]
-                lines += [_markdown_row(row) for row in section.rows]
-            lines += [line for note in section.notes for line in ("", f"{_escaped(note)}.")]
-        return "\n".join(lines) + "\n"
-
     def write(self, out: Path) -> None:
-        """Write every table as Parquet and CSV, and the Markdown page, into the folder `out`."""
+        """Write every table as Parquet and CSV into the folder `out`."""
         with os_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         for name, frame in self.tables.items():
             write_table(frame, out / f"{name}.parquet")
             write_table(frame, out / f"{name}.csv")
-        write_text(out / f"{self.name}.md", self.markdown())
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:
@@ -156,12 +144,3 @@ def percent(value: float | None) -> str:
 def fixed(value: float | None, digits: int, missing: str = "") -> str:
     """A number with that many digits after the point."""
     return missing if value is None else f"{value:.{digits}f}"
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(map(_escaped, cells)) + " |"
-
-
-def _escaped(text: str) -> str:
-    """On one line, as a cell of a table must be."""
-    return " ".join(text.split()).replace("|", "\\|").replace("*", "\\*")

@@ -281,15 +281,11 @@ def _consistency(features: Values, weights: ConvWeights) -> Values:
     return probabilities
 
 
-#: The value of an option that is as the weights were trained: as their file says, else its default.
+#: Reads as the weights' file says, else as the paper.
 TRAINED = "trained"
 
-#: Options that the weights' file may say, and their values, the default first.
+#: What the weights' file may say, and its values, the default first.
 _TRAINED = {**CUT_VALUES, "labels": LABEL_SETS, "aggregate": AGGREGATES, "variant": VARIANTS}
-
-
-def _trained(name: str, help: str) -> Any:
-    return option(TRAINED, help, (TRAINED, *_TRAINED[name]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,25 +293,16 @@ class ConvolutionOptions:
     """Options of `summac-conv`."""
 
     weights: str = option("", "The file of the trained weights.")
-    bins: str = option(
-        TRAINED,
-        "The bins of the histograms, evenN for N bins of one width.",
-        (TRAINED, "percentile"),
-        also=("evenN such as even50", lambda text: _EVEN.fullmatch(text) is not None),
+    variant: str = option(
+        TRAINED, "Read all sentences (paper), or the first ten (code).", (TRAINED, *VARIANTS)
     )
-    granularity: str = _trained("granularity", "What a block is, of both texts or of each.")
-    splitter: str = _trained("splitter", "What cuts sentences: rules, or nltk's trained model.")
-    blocks: str = _trained("blocks", "Which blocks are read, as for summac-zs.")
-    labels: str = _trained("labels", "The NLI categories that have histograms, by their letters.")
-    aggregate: str = _trained("aggregate", "The number of the sentences, or all three of them.")
-    variant: str = _trained("variant", "Read all sentences (paper), or the first ten (code).")
 
 
 def _make(name: str, options: ConvolutionOptions) -> Metric:
     if not options.weights:
         return _without_weights(name)
     weights = load_weights(Path(options.weights).expanduser())
-    settings = _settings(options, weights)
+    settings = _settings(options.variant, weights)
     edges = _edges(settings, weights)
     requires = cut_requirements(settings)
 
@@ -363,10 +350,9 @@ def _without_weights(name: str) -> Metric:
     )
 
 
-def _settings(given: ConvolutionOptions, weights: ConvWeights) -> dict[str, str]:
-    """Each option: as given, else as the weights were trained, else its default."""
-    chosen = {k: value for k, value in dataclasses.asdict(given).items() if value != TRAINED}
-    named = {**weights.settings, **chosen}
+def _settings(variant: str, weights: ConvWeights) -> dict[str, str]:
+    """What the weights' file says, else the defaults."""
+    named = {**weights.settings, **({} if variant == TRAINED else {"variant": variant})}
     settings = {name: named.get(name, known[0]) for name, known in _TRAINED.items()}
     for name, value in settings.items():
         if value not in _TRAINED[name]:

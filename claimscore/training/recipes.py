@@ -12,7 +12,6 @@ import polars as pl
 from claimscore.config import NLI_OPTIONS, EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.evaluation.inputs import read_table
-from claimscore.metrics.summac_convolution import SUMMAC_CONV
 from claimscore.option import argument, check_least, like, nested, option
 
 
@@ -78,9 +77,7 @@ class LSTrainingConfig:
 class SummaCTrainingConfig:
     """Settings of a training of SummaC-Conv; those that are no option are for Python.
 
-    ``settings`` are options of the metric (bins, labels, granularity, ...) in the place of its
-    defaults; the weights' file keeps them. ``holdout`` is a share of the rows. `ConfigError` for a
-    value out of its range.
+    ``holdout`` is a share of the rows. `ConfigError` for a value out of its range.
     """
 
     tables: tuple[str, ...] = argument(
@@ -92,14 +89,12 @@ class SummaCTrainingConfig:
     seed: int = option(0, panel="Training", help="Seed of the training.")
     encoders: EncoderConfig = nested(EncoderConfig, only=NLI_OPTIONS)
     epochs: int = 20
-    settings: tuple[tuple[str, str], ...] = ()
     learning_rate: float = 1e-2
     batch_size: int = 32
     holdout: float = 0.1
 
     def __post_init__(self) -> None:
         check_least(self, epochs=1, seed=0)
-        SUMMAC_CONV.metric([f"{name}={value}" for name, value in self.settings])
 
 
 def read_texts(tables: Sequence[str], *, labelled: bool = False) -> pl.DataFrame:

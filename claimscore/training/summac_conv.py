@@ -29,7 +29,6 @@ from claimscore.metrics.summac import (
 )
 from claimscore.metrics.summac_convolution import (
     AGGREGATES,
-    CODE_SENTENCES,
     LABEL_SETS,
     VARIANTS,
     ConvWeights,
@@ -57,8 +56,8 @@ logger = logging.getLogger("claimscore")
 #: Records whose NLI is computed at a time.
 PART_RECORDS = 64
 
-#: Settings of the weights where none are given.
-DEFAULTS = {
+#: The settings of the weights, which their file keeps: those of the paper.
+SETTINGS = {
     **{name: values[0] for name, values in CUT_VALUES.items()},
     **{"bins": "even50", "labels": LABEL_SETS[0], "aggregate": AGGREGATES[0]},
     "variant": VARIANTS[0],
@@ -85,21 +84,16 @@ class SummaCTrainingResult:
 class ConvModel(nn.Module):
     """The two linear layers, with the parameter names of the published checkpoint."""
 
-    def __init__(self, width: int, aggregate: str) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.mlp = nn.Linear(width, 1)
         self.layer_final = nn.Linear(3, 2)
-        self._features = ("min", "mean", "max") if aggregate == "all" else (aggregate,) * 3
 
     def forward(self, counts: Tensor, used: Tensor) -> Tensor:
         """Logits `[N, 2]` of counts `[N, R, H]`, of which the rows `used` `[N, R]` are real."""
         values = self.mlp(counts).squeeze(-1)
-        features = {
-            "min": values.masked_fill(~used, torch.inf).amin(dim=1),
-            "max": values.masked_fill(~used, -torch.inf).amax(dim=1),
-            "mean": values.masked_fill(~used, 0.0).sum(dim=1) / used.sum(dim=1),
-        }
-        logits: Tensor = self.layer_final(torch.stack([features[n] for n in self._features], dim=1))
+        mean = values.masked_fill(~used, 0.0).sum(dim=1) / used.sum(dim=1)
+        logits: Tensor = self.layer_final(torch.stack([mean] * 3, dim=1))
         return logits
 
 
@@ -113,15 +107,14 @@ def train_summac_conv(
     Results of the NLI model are stored as those of runs. `InputError` for a table that cannot be
     read, has one label only, or no text to compare.
     """
-    settings = {**DEFAULTS, **dict(config.settings)}
     records = read_texts(config.tables, labelled=True)
     _check_labels(config, records["label"].to_list())
     store = open_store(None)
     model = cast(PairClassifier, store.around(classifier or load_pair_classifier(config.encoders)))
-    matrices = _matrices(records, cut_pass(settings), model, progress).whole
-    edges = bin_edges(settings["bins"])
+    matrices = _matrices(records, cut_pass(SETTINGS), model, progress).whole
+    edges = bin_edges(SETTINGS["bins"])
     labels = [
-        (histograms(matrices[record], edges, settings["labels"]), label)
+        (histograms(matrices[record], edges, SETTINGS["labels"]), label)
         for record, label in records.select("id", "label").iter_rows()
         if matrices.get(record) is not None
     ]
@@ -130,7 +123,7 @@ def train_summac_conv(
     held_out, training = ([labels[i] for i in sorted(part)] for part in np.split(order, [first]))
     _check_labels(config, [label for _, label in training])
     best = fit(config, training, held_out, progress)
-    best.weights.save(config.out, {**settings, "nli": f"{model.info.model}@{model.info.revision}"})
+    best.weights.save(config.out, {**SETTINGS, "nli": f"{model.info.model}@{model.info.revision}"})
     return SummaCTrainingResult(
         weights=config.out,
         examples=len(training),
@@ -201,13 +194,11 @@ def fit(
 
     Returns the epoch with the lowest loss of the held-out ones, the last where there are none.
     """
-    settings = {**DEFAULTS, **dict(config.settings)}
-    width = (len(bin_edges(settings["bins"])) - 1) * len(settings["labels"])
-    most = CODE_SENTENCES if settings["variant"] == "code" else None
-    data, tested = (_padded(part, width, most) for part in (training, held_out))
+    width = len(bin_edges(SETTINGS["bins"])) - 1
+    data, tested = (_padded(part, width) for part in (training, held_out))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        model = ConvModel(width, settings["aggregate"])
+        model = ConvModel(width)
     shuffle = torch.Generator().manual_seed(config.seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     best: ConvEpoch | None = None
@@ -236,9 +227,9 @@ def _loss(model: ConvModel, counts: Tensor, used: Tensor, labels: Tensor) -> Ten
     return F.cross_entropy(model(counts, used), labels)
 
 
-def _padded(part: Sequence[Labelled], width: int, most: int | None) -> list[Tensor]:
-    """Counts `[N, R, H]`, which rows are real `[N, R]`, and labels `[N]`; `most` rows of each."""
-    kept = [counts[:most] for counts, _ in part]
+def _padded(part: Sequence[Labelled], width: int) -> list[Tensor]:
+    """Counts `[N, R, H]`, which rows are real `[N, R]`, and labels `[N]`."""
+    kept = [counts for counts, _ in part]
     longest = max((len(counts) for counts in kept), default=0)
     padded = torch.zeros(len(kept), longest, width)
     used = torch.zeros(len(kept), longest, dtype=torch.bool)

@@ -67,37 +67,28 @@ def test_weights_know_how_they_were_trained(config: SummaCTrainingConfig, tmp_pa
     first = train_summac_conv(short, classifier=classifier).weights.read_bytes()
     asked = len(classifier.asked)
     assert 0 < asked <= 120 * 6 * 2
-    settings = (("labels", "ec"), ("bins", "even20"), ("aggregate", "all"))
-    other = replace(short, settings=settings, out=tmp_path / "other.safetensors", seed=1)
+    other = replace(short, out=tmp_path / "other.safetensors", seed=1)
     weights = train_summac_conv(other, classifier=classifier).weights
     assert train_summac_conv(short, classifier=classifier).weights.read_bytes() == first
     assert len(classifier.asked) == asked
     assert load_weights(weights).settings["nli"] == "fake@r1"
-    assert set(settings) <= set(load_metric(f"summac-conv:weights={weights}").facts)
-    blocks = replace(short, settings=(("granularity", "2sents"),))
-    train_summac_conv(blocks, classifier=classifier)
-    assert len(classifier.asked) > asked
+    facts = dict(load_metric(f"summac-conv:weights={weights}").facts)
+    assert (facts["bins"], facts["labels"], facts["variant"]) == ("even50", "e", "paper")
 
 
-@pytest.mark.parametrize("aggregate", ["mean", "min", "max", "all"])
-@pytest.mark.parametrize("variant", ["code", "paper"])
-def test_the_model_is_the_metric(
-    config: SummaCTrainingConfig, aggregate: str, variant: str
-) -> None:
-    settings = (("bins", "percentile"), ("aggregate", aggregate), ("variant", variant))
-    chosen = replace(config, settings=settings, epochs=1)
+def test_the_model_is_the_metric(config: SummaCTrainingConfig) -> None:
     rng = np.random.default_rng(0)
     images = [rng.random((4, n, 3)) for n in (1, 12, 3)]
-    counts = [histograms(image, bin_edges("percentile"), "e") for image in images]
-    epoch = fit(chosen, [(part, i % 2) for i, part in enumerate(counts)], [])
+    counts = [histograms(image, bin_edges("even50"), "e") for image in images]
+    epoch = fit(replace(config, epochs=1), [(part, i % 2) for i, part in enumerate(counts)], [])
     assert (epoch.number, epoch.held_out_loss) == (1, None)
-    model = ConvModel(23, aggregate)
+    model = ConvModel(50)
     state = {name: torch.from_numpy(value) for name, value in epoch.weights._state().items()}
     model.load_state_dict(state)
     for image, part in zip(images, counts, strict=True):
-        read = torch.from_numpy(part[: 10 if variant == "code" else None]).float()[None]
+        read = torch.from_numpy(part).float()[None]
         logits = model(read, torch.ones(read.shape[:2], dtype=torch.bool))
-        expected = summac_conv(image, epoch.weights, aggregate=aggregate, variant=variant)
+        expected = summac_conv(image, epoch.weights, bins="even50")
         assert float(logits.detach().softmax(dim=1)[0, 1]) == pytest.approx(expected, abs=1e-5)
 
 
@@ -122,8 +113,6 @@ def test_tables_that_cannot_be_trained_on(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"settings": (("labels", "x"),)}, "labels is one of"),
-        ({"settings": (("colour", "x"),)}, "is no option"),
         ({"epochs": 0}, "--epochs must be at least 1"),
         ({"seed": -1}, "--seed must be at least 0"),
     ],
