@@ -166,8 +166,10 @@ def _capitalised(text: str) -> str:
 #: The model's name: another one for every change of what it answers.
 MODEL = "builtin-parser-6"
 
-# Greedy up to the last closing tag: the text itself may contain the tag.
-_BLOCK = re.compile(r"(?:<before>(.*?)</before>\s*)?<text>(.*)</text>", re.DOTALL)
+# Greedy up to the last closing tag ahead of the context after it: texts may contain the tag.
+_BLOCK = re.compile(
+    r"(?s)(?:<before>(.*?)</before>\s*)?<text>(?:(.*)</text>\s*<after>.*</after>|(.*)</text>)"
+)
 _NUMBERED = re.compile(r"(\d+)\. (.*)")
 #: Most requests whose sentences are parsed together.
 _TOGETHER = 32
@@ -294,7 +296,10 @@ def texts_of(request: Request) -> list[Passage]:
     if _is_numbered(request):
         return [Passage(text) for text in numbered_texts(content)]
     block = _BLOCK.search(content)
-    return [Passage(block[2].strip(), block[1] or "") if block else Passage(content.strip())]
+    if block is None:
+        return [Passage(content.strip())]
+    before, *texts = block.groups(default="")
+    return [Passage("".join(texts).strip(), before)]
 
 
 def numbered_texts(content: str) -> list[str]:

@@ -160,9 +160,7 @@ class Task:
     fields: tuple[str, ...] = FIELDS
     n_required: int = 1
     join: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
-    findings: (
-        Callable[[Sequence[UnitAnswer], Sequence[ExampleAnswers]], list[dict[str, Any]]] | None
-    ) = None
+    findings: Findings | None = None
     top_logprobs: int = 0
     refine: Callable[[Completion, dict[str, Any]], dict[str, Any]] | None = None
     several: bool = False

@@ -65,6 +65,11 @@ def test_each_task_is_answered_as_its_prompt_asks(task: str, text: str, answer: 
         ("<text>open", "<text>open", ""),
         ("<before>One. Two.</before>\n<text>here</text>\n<after></after>", "here", "One. Two."),
         ("<before><text>x</before>\n<text>here</text>", "here", "<text>x"),
+        (
+            "<before></before>\n<text>a </text> b</text>\n<after>c </text></after>",
+            "a </text> b",
+            "",
+        ),
     ],
 )
 def test_the_text_is_found_in_the_last_user_message(content: str, text: str, before: str) -> None:

@@ -66,7 +66,7 @@ def test_a_claim_leads_to_its_prompt_and_answer(out: Path) -> None:
     assert len(call["key"]) == 64
 
 
-@pytest.mark.parametrize("prompt", ["v1", "v2"])
+@pytest.mark.parametrize("prompt", ["v1", "v2", "v3"])
 @pytest.mark.parametrize("granularity", ["sentence", "summary"])
 def test_every_row_finds_its_prompt(tmp_path: Path, prompt: str, granularity: Any) -> None:
     page = report_of(
