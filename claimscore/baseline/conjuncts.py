@@ -96,7 +96,8 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         return False
     if tree.labels[first] in _SUBJECTS and not _does_each(tree, tree.heads[first], verb):
         return False
-    bare = tags == {"NN"} and not tree.of(last, "det", "poss")
+    bare = tree.tags[last] == "NN" and not tree.of(last, "det", "poss")
+    bare = bare and (tags == {"NN"} or tree.tags[first] == "NNS")
     if bare and tree.is_agent(last) and not tree.is_agent(first):
         return False
     if len({tree.is_name(m) for m in members}) > 1 and (
@@ -378,9 +379,10 @@ def _shared_determiner(tree: Tree, first: int, member: int, start: int) -> Inser
     low = tree.lower[shared]
     if tree.tags[shared] == "PRP$":
         return {start: (shared,)}
-    common = tree.tags[member] == "NN" or (
-        tree.words[member].islower() and tree.tags[member] != "NNS"
-    )
+    plural = tree.tags[member] == "NNS"
+    if plural and tree.is_agent(member):
+        plural = tree.lower[member].endswith("s")  # "planner" is read as a plural at times
+    common = tree.tags[member] == "NN" or (tree.words[member].islower() and not plural)
     if low in ("a", "an") and common:
         return {start: (article(tree.words[start]),)}
     plural = tree.is_name(member) and _are_teams(tree, [first, member])

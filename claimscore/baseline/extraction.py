@@ -311,6 +311,9 @@ class _Extraction:
         variants: list[tuple[Words, Words]] = [(core, core)] if has_object or not adjuncts else []
         if core != whole:
             variants.append((whole, whole))
+        brief = self._without_phrases_of_subject(core, verb)
+        if variants and has_subject and self.cuts_adjuncts and brief != core:
+            variants.insert(0, (brief, brief))
         after = [adjunct for adjunct in adjuncts if min(adjunct) > verb]
         for adjunct in adjuncts:
             is_clause = any(tree.labels[n] == "advcl" and tree.heads[n] in chain for n in adjunct)
@@ -373,6 +376,19 @@ class _Extraction:
                 ends = words <= nodes and all(tree.labels[n] == "punct" for n in behind)
                 if ends and min(words) > noun and modifiers.is_optional(tree, noun, phrase):
                     nodes = nodes - words
+        return nodes
+
+    def _without_phrases_of_subject(self, nodes: Words, verb: int) -> Words:
+        """Some words of a clause about what was, without what its subject does not need."""
+        tree, subject = self.tree, self.tree.subject(verb)
+        happened = tree.is_past(verb) or any(
+            tree.lower[a] in ("has", "have") for a in tree.auxiliaries(verb)
+        )
+        if subject is None or not happened or tree.of(subject, "conj"):
+            return nodes
+        for phrase in tree.of(subject, "prep", "acl", "relcl"):
+            if modifiers.is_optional(tree, subject, phrase) and phrase > subject:
+                nodes = nodes - tree.subtree(phrase)
         return nodes
 
     def _asides(self, nodes: Words, verb: int) -> Iterable[Words]:
@@ -581,6 +597,7 @@ class _Extraction:
         """Take from the adjuncts what an object cannot be without: "took advantage of", "left them
         with", "had three players in", "described him as", "turned it into"."""
         tree = self.tree
+        complements = words_of("completing_prepositions")
         for index in tree.of(verb, "dobj"):
             pronoun = tree.tags[index] == "PRP"
             bare = tree.tags[index] == "NN" and not tree.children[index]
@@ -593,6 +610,7 @@ class _Extraction:
                 if not (needs and min(a) == 1 + max(kept))
                 and not (pronoun and tree.lower[min(a)] == "as")
                 and tree.lower[min(a)] != "into"
+                and f"{tree.lower[verb]}-{tree.lower[min(a)]}" not in complements
             ]
 
     # Coordinations
@@ -716,7 +734,7 @@ class _Extraction:
         drafts: list[Draft] = []
         titles = [title for title in self.titles if title.name[-1] == noun]
         phrases = tree.of(noun, "appos", "relcl", "acl") if tree.children[noun] else []
-        is_past = bool(phrases or titles) and self._is_past_around(noun)
+        is_past = bool(tree.children[noun]) and self._is_past_around(noun)
         for child in phrases:
             label = tree.labels[child]
             if label == "appos" and modifiers.is_apposition_claim(tree, noun, child):
@@ -731,7 +749,7 @@ class _Extraction:
                 plural = tree.tags[noun] in ("NNS", "NNPS")
                 drafts += self._participle(child, about, is_past, plural)
         drafts += [modifiers.said_by_title(tree, title, is_past) for title in titles]
-        return [*drafts, *modifiers.said_of_name(tree, noun)]
+        return [*drafts, *modifiers.said_of_name(tree, noun, is_past)]
 
     def _is_past_around(self, noun: int) -> bool:
         """Whether the clause that a noun stands in is about the past."""

@@ -3,6 +3,7 @@ clauses, participles, appositions, titles before a name, nationalities, births, 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -39,6 +40,8 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
         if _is_quantified(tree, noun) or tree.tags[noun] in ("DT", "WP", "PRP"):
             return False
         if tree.tags[noun] in _COMMON and not tree.of(noun, "det", "poss", "nummod"):
+            return False
+        if any(tree.lower[n] == "one" for n in tree.of(noun, "nummod")):
             return False
         if tree.of(tree.heads[noun], "expl") and tree.of(noun, "nummod"):
             return False  # there are more of them
@@ -234,31 +237,57 @@ def leaves(tree: Tree, noun: int, child: int) -> bool:
         )
     if label == "acl" and is_participle_claim(tree, noun, child):
         return tree.follows_comma(child) or tree.is_name(noun) or tree.lower[child] == "born"
+    if label == "prep":
+        return is_origin(tree, noun, child)
     return label == "appos" and is_apposition_claim(tree, noun, child)
+
+
+def is_origin(tree: Tree, noun: int, phrase: int) -> bool:
+    """Whether a phrase says where a person is from: "Anna Dahl from Leeds won"."""
+    if tree.labels[noun] not in ("nsubj", "nsubjpass") or tree.lower[phrase] != "from":
+        return False
+    places = tree.of(phrase, "pobj")
+    is_person = tree.tags[noun] == "NNP" and bool(tree.of(noun, "compound"))
+    sure = phrase not in tree.unsure and noun not in tree.hypothetical
+    sure = sure and all(other < phrase for other in tree.of(noun, "appos"))
+    return is_person and sure and bool(places) and all(map(tree.is_name, places))
 
 
 def is_optional(tree: Tree, noun: int, phrase: int) -> bool:
     """Whether what is said of a noun stays true without a phrase behind it: of a name, of "a film",
     of "three films" or "films", where the phrase is no complement ("a member of")."""
-    words = [*tree.of(noun, "det", "predet", "amod", "nummod", "neg", "poss"), noun]
-    narrowing = {tree.lower[n] for word in words for n in (*tree.of(word, "advmod", "amod"), word)}
+    verb = next((n for n in tree.ancestors(noun) if tree.is_verb(n)), noun)
     bare = tree.tags[noun] == "NNS" and not tree.of(noun, "det", "poss")
-    if (
-        not (tree.has_article(noun) or tree.tags[noun] == "NNP" or bare)
-        or noun in tree.hypothetical
-    ):
+    if bare and any(tree.tags[a] == "MD" for a in tree.auxiliaries(verb)):
+        return False  # "can sack players convicted of crimes"
+    is_known = tree.has_article(noun) or tree.tags[noun] == "NNP" or bare
+    if not is_known or noun in tree.hypothetical or tree.lower[noun] in words_of("relational"):
         return False
-    if narrowing & words_of("quantifiers") or any(tree.tags[w][2:] in ("R", "S") for w in words):
+    above = [noun, *itertools.takewhile(lambda n: n != verb, tree.ancestors(noun))]
+    if any(_is_narrowed(tree, n) for n in above):
         return False
+    has = tree.labels[noun] == "dobj" and tree.lower[verb] in ("have", "has", "had", "having")
     if tree.labels[phrase] == "prep":
-        if tree.lower[noun] in words_of("relational") or tree.lower[noun].endswith("ing"):
+        if tree.lower[noun].endswith("ing") or has:
             return False
         is_located = tree.is_name(noun) or tree.labels[noun] == "attr"
         known = "locating_prepositions" if is_located else "separable_prepositions"
         return tree.lower[phrase] in words_of(known) and bool(tree.of(phrase, "pobj"))
     if tree.labels[phrase] == "relcl":
         return relative_word(tree, phrase) is not None
-    return tree.labels[phrase] == "acl" and tree.tags[phrase] in ("VBN", "VBG")
+    lasts = tree.lower[phrase] in ("left", "remaining")  # "with eight minutes remaining"
+    return tree.labels[phrase] == "acl" and tree.tags[phrase] in ("VBN", "VBG") and not lasts
+
+
+def _is_narrowed(tree: Tree, noun: int) -> bool:
+    """Whether a noun is the only one of its kind, all, few or more than others."""
+    words = tree.of(noun, "det", "predet", "amod", "nummod", "neg", "poss", "compound")
+    words += [n for word in words for n in tree.of(word, "advmod", "amod")]
+    return any(
+        tree.lower[w] in words_of("quantifiers") | words_of("ordinals")
+        or tree.tags[w] in ("JJR", "JJS", "RBS")
+        for w in words
+    )
 
 
 def without_modifiers(tree: Tree, nodes: Collection[int]) -> set[int]:
@@ -363,9 +392,13 @@ def said_by_title(tree: Tree, title: Title, is_past: bool) -> Draft:
     return Draft(items, frozenset((*title.name, *title.words)))
 
 
-def said_of_name(tree: Tree, noun: int) -> Iterator[Draft]:
+def said_of_name(tree: Tree, noun: int, is_past: bool) -> Iterator[Draft]:
     """What a noun says of the name that it is, belongs to, or stands beside."""
     label = tree.labels[noun]
+    for phrase in (p for p in tree.of(noun, "prep") if is_origin(tree, noun, p)):
+        name, origin = noun_phrase(tree, noun), tree.trim(tree.subtree(phrase))
+        name = [n for n in name if n not in tree.brackets]
+        yield Draft((*name, be(is_past, False), *origin), frozenset((*name, *origin)))
     if label == "attr":
         yield from _nationality(tree, noun)
     elif label in ("nsubj", "nsubjpass"):

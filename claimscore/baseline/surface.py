@@ -201,6 +201,10 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
             raise Unsure
     present = set(words)
     for word in words:
+        start = min(tree.subtree(word)) if tree.labels[word] == "appos" else 0
+        follows = start > 1 and start - 1 in items and tree.words[start - 1] == ","
+        if follows and start - 2 not in present | tree.brackets | tree.quote_marks:
+            raise Unsure  # what it says more of is gone
         for other in (word - 1, word + 1):
             gone = 0 <= other < len(tree) and other not in present and other not in titles
             if gone and _belong_together(tree, min(word, other), max(word, other)):

@@ -100,7 +100,9 @@ Slaven Bilic is in the frame to replace Sam Allardyce at West Ham.
     Slaven Bilic is in the frame to replace Sam Allardyce. |
     Slaven Bilic is in the frame to replace Sam Allardyce at West Ham.
 Ben Parsons, 34, from Brighton, proposed to Anna.
-    Ben Parsons from Brighton proposed to Anna. | Ben Parsons from Brighton was 34.
+    Ben Parsons proposed to Anna. | Ben Parsons was 34. | Ben Parsons was from Brighton.
+Students from Leeds discovered an island.
+    Students discovered an island. | Students from Leeds discovered an island.
 Tests give a mean of the entire sample, which can hide differences.
     Tests give a mean of the entire sample. |
     Tests give a mean of the entire sample, which can hide differences.
@@ -165,6 +167,11 @@ WHOLE = [
     "He is a former footballer and manager.",
     "The list gives the star's head and wrist sizes.",
     "They live and work in Rome.",
+    "They helped lead the team to a victory.",
+    "The band's music is a fusion of rock and classical songs.",
+    "The town is the largest producer of peaches in Europe.",
+    "The board can sack players convicted of crimes.",
+    "The team had three players in the list.",
     "Nobody was injured in the crash.",
     "She is an advocate for animals.",
     "The team can only win the cup with luck.",
