@@ -18,6 +18,7 @@ from claimscore.types import TokenLogprob
     ("task", "answer", "message"),
     [
         ("decompose", {"claims": ["Fine.", " "]}, "empty"),
+        ("decompose", {"claims": ["Fine."], "ambiguous": ["\n"]}, "empty"),
         ("paraphrase", {"paraphrase": "\n"}, "empty"),
         ("negate", {"negation": ""}, "empty"),
         ("facts", {"facts": [{"subject": "", "description": "x"}]}, "empty"),
@@ -89,6 +90,13 @@ def tokens(*texts: str, **top: float) -> list[TokenLogprob]:
 def test_score_probabilities(found: list[TokenLogprob], expected: dict[str, float] | None) -> None:
     probabilities = value_probabilities("score", list("12345"), "4", found)
     assert probabilities == (expected and pytest.approx(expected))
+
+
+def test_an_ambiguous_claim_of_another_text_is_misplaced_too() -> None:
+    misplaced = TASKS["decompose"].misplaced
+    assert misplaced is not None
+    late = {"claims": [], "ambiguous": ["Dinner came late."]}
+    assert misplaced(["The pool was warm.", "Dinner came late."], {0: late, 1: late}) == {0}
 
 
 def test_a_whole_text_has_no_context() -> None:
