@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from claimscore.baseline import parser
-from claimscore.baseline.tree import Tree
-from claimscore.text import split_sentences
+from claimscore.baseline.tree import Tree, sentences_of
 
 Fact = tuple[str, str]
 
@@ -38,17 +37,9 @@ def facts(texts: Sequence[str]) -> list[list[Fact]]:
 
     Sentences are parsed together. `ConfigError` where the parser's backbone is not installed.
     """
-    sentences = [split_sentences(text, splitter="rules") for text in texts]
-    read = [_without_contractions(s) for of_text in sentences for s in of_text]
-    trees = iter(parser.load().parse_all(read))
+    sentences = [sentences_of(text) for text in texts]
+    trees = iter(parser.load().parse_all([s for of_text in sentences for s in of_text]))
     return [_facts_of(islice(trees, len(of_text))) for of_text in sentences]
-
-
-def _without_contractions(sentence: str) -> str:
-    """A sentence with "not" for "n't", which the parser does not know."""
-    for contracted, full in (("can't", "can not"), ("won't", "will not"), ("n't", " not")):
-        sentence = sentence.replace(contracted, full)
-    return sentence
 
 
 def opposite(description: str) -> str:
@@ -129,7 +120,8 @@ class _Reader:
             is_condition = label == "advcl" and self._has(node, ("if", "unless"), "mark")
             is_possible = node != index and self._has(node, _words("modals"), "aux")
             is_wish = label in _WISHED and tree.lower[head] in _words("unreal")
-            if label == "pcomp" or is_condition or is_possible or is_wish:
+            is_doubted = label == "ccomp" and head < node and bool(tree.of(head, "neg"))
+            if label == "pcomp" or is_condition or is_possible or is_wish or is_doubted:
                 return True
         return False
 
@@ -230,7 +222,9 @@ class _Reader:
                 return not self._is_praise(index, node)
             head, label = tree.heads[node], tree.labels[node]
             if label == "conj":
-                if self._has(head, ("but", "yet"), "cc"):
+                has_degree = bool(tree.of(node, "advmod", "npadvmod", "amod"))  # "and a bit cold"
+                is_new = has_degree and not self._has(head, ("or", "nor"), "cc")
+                if is_new or self._has(head, ("but", "yet"), "cc"):
                     return False
                 if tree.is_verb(node) and tree.subject(node) is not None:
                     return False
@@ -257,7 +251,8 @@ class _Reader:
         tree = self.tree
         is_compared = any(tree.tags[c] == "JJR" for c in tree.of(noun, "amod"))  # "no better hotel"
         head, label = tree.heads[noun], tree.labels[noun]
-        if is_compared or label == "compound" or tree.lower[noun] in _words("not_missed"):
+        is_doing = label in ("compound", "nsubj")  # "no patch helped"
+        if is_compared or is_doing or tree.lower[noun] in _words("not_missed"):
             return False
         lacking = label == "dobj" and tree.lower[head] in _words("lacking")
         without = label == "pobj" and tree.lower[head] == "without"

@@ -18,11 +18,10 @@ from claimscore.baseline.extraction import extract
 from claimscore.baseline.facts import facts
 from claimscore.baseline.parser import find_backbone
 from claimscore.baseline.references import Antecedents, Mentions, completed, mentions_of
-from claimscore.baseline.tree import Tree, move_stops
+from claimscore.baseline.tree import Tree, move_stops, sentences_of
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.providers.base import Vendor
-from claimscore.text import split_sentences
 from claimscore.types import ANSWERS, JSON, TEXT_NUMBER, Completion, Request
 
 _REMEMBERED = 10_000
@@ -32,15 +31,7 @@ _LISTING = re.compile(
     r"(?P<before>.*?\b(?:include|includes|included|including|such as|like|in|series|films|albums) )"
     rf"(?P<titles>{_TITLE}(?:, {_TITLE})*),? and (?P<last>{_TITLE})\.?"
 )
-#: Between two sentences without a space: "a television.The rooms".
-_GLUED = re.compile(r"(?<=[a-z]{2}[.!?])(?!(?:Com|Net|Org|Js)\b)(?=[A-Z][a-z]*[ ,’'])")
 _SEMICOLON = re.compile(r"; (?![^()]*\))")
-_SAYS_NOTHING = re.compile(
-    r"""(?ix) .*\?\s*$ | .*\bclick[ ]here\b | (?:please[ ])?(?:click|scroll[ ]down|follow[ ]us)\b
-      | read[ ](?:more|the[ ]full)\b | (?:watch|see)[ ](?:the[ ]|this[ ])?video\b
-      | for[ ]more\b.*\b(?:visit|see|go[ ]to|call)\b
-      | by(?-i:(?:[ ][A-Z][\w.’'-]*){1,3})\.?$""",
-)
 
 
 class _Reading(NamedTuple):
@@ -66,8 +57,8 @@ class ClaimMaker:
         parsed together. `ValueError` where `before` has another length than `texts`; `ConfigError`
         where the parser's backbone is not installed.
         """
-        of_texts = [_sentences(text) for text in texts]
-        contexts = [_sentences(text) for text in before or [""] * len(texts)]
+        of_texts = [sentences_of(text) for text in texts]
+        contexts = [sentences_of(text) for text in before or [""] * len(texts)]
         read = self._read([s for sentences in (*contexts, *of_texts) for s in sentences])
         made: list[list[str]] = []
         for context, sentences in zip(contexts, of_texts, strict=True):
@@ -100,13 +91,6 @@ class ClaimMaker:
         for oldest in list(islice(known, max(0, len(known) - _REMEMBERED))):
             known.pop(oldest, None)
         return readings
-
-
-def _sentences(text: str) -> list[str]:
-    """The sentences of a text that say something: without questions, bylines and calls to the
-    reader, and also where no space stands between two."""
-    sentences = split_sentences(_GLUED.sub(" ", text), splitter="rules")
-    return [s for s in sentences if re.search(r"\w", s) and not _SAYS_NOTHING.match(s)]
 
 
 def _with_first_title(sentence: str) -> tuple[str, list[str]]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from claimscore.text import split_sentences
+
 _ABBREVIATIONS = (
     "Mr Mrs Ms Dr Prof Sr Jr St Sgt Gen Col Lt Capt Cpl Rev Hon Gov Sen Rep Inc Ltd Co Corp vs v "
     "No Mt Ft ca Vol Ave Blvd al Jan Feb Mar Apr Jun Jul Aug Sept Sep Oct Nov Dec"
@@ -27,6 +29,14 @@ _WORD = re.compile(
     re.VERBOSE,
 )
 _CLITIC = re.compile(r"(?i)(.+?)(n['’]t|['’](?:s|re|ve|ll|d|m))$")
+#: Between two sentences without a space: "a television.The rooms".
+_GLUED = re.compile(r"(?<=[a-z]{2}[.!?])(?!(?:Com|Net|Org|Js)\b)(?=[A-Z][a-z]*[ ,’'])")
+_SAYS_NOTHING = re.compile(
+    r"""(?ix) .*\?\s*$ | .*\bclick[ ]here\b | (?:please[ ])?(?:click|scroll[ ]down|follow[ ]us)\b
+      | read[ ](?:more|the[ ]full)\b | (?:watch|see)[ ](?:the[ ]|this[ ])?video\b
+      | for[ ]more\b.*\b(?:visit|see|go[ ]to|call)\b
+      | by(?-i:(?:[ ][A-Z][\w.’'-]*){1,3})\.?$""",
+)
 _STOP_IN_QUOTES = re.compile(r'([.,])(["”])')
 _YEAR = re.compile(r"[12]\d{3}s?")
 _QUOTES = ("'", "‘", "’")
@@ -62,6 +72,13 @@ def _lists() -> dict[str, Any]:
 class Word(NamedTuple):
     text: str
     space: bool  # whether a space follows
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text that say something: without questions, bylines and calls to the
+    reader, and also where no space stands between two."""
+    sentences = split_sentences(_GLUED.sub(" ", text), splitter="rules")
+    return [s for s in sentences if re.search(r"\w", s) and not _SAYS_NOTHING.match(s)]
 
 
 def move_stops(sentence: str) -> str:
