@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from claimscore.runs import RunDirectory
+from claimscore.tables import CLAIM_CHECKS
 from tests.support.command_line import Command
 from tests.support.labelled_runs import Verdict, read_sheet, write_judged_run
 
@@ -58,6 +60,16 @@ def test_a_drawn_sheet_is_blind_and_stands_for_all_claims(cli: Command, run: Pat
     assert read_sheet(again) == rows
     cli("label", run, "--n", 30, "--seed", 1, "--out", run / "other.csv")
     assert read_sheet(run / "other.csv") != rows
+
+
+def test_claims_that_others_entail_are_not_asked_about(cli: Command, run: Path) -> None:
+    rows = [{"id": "r1", "side": side, "claim_position": 1} for side in ("summary", "references")]
+    made = CLAIM_CHECKS.frame([{**row, "check": "entailed", "value": 0.95} for row in rows])
+    with RunDirectory(run) as directory:
+        directory.write_parts(0, "entailed_claims-summary", {"claim_checks": made})
+    assert cli("label", run, "--n", 99, "--json").json()["rows"] == 59
+    of_record = [row["claim"] for row in read_sheet(run / "labels.csv") if row["id"] == "r1"]
+    assert "-1 degrees." not in " ".join(of_record)
 
 
 def test_all_labels_give_the_mean_of_people(cli: Command, run: Path) -> None:
