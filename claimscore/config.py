@@ -461,14 +461,6 @@ class RunConfig:
         if self.address is not None and self.engine != "ray":
             raise ConfigError("--address is of a Ray cluster: it goes with --engine ray")
 
-    @property
-    def folder(self) -> Path:
-        """`out` on a disk, for work that keeps more there than a run; `ConfigError` where it is
-        not on one."""
-        if isinstance(self.out, Path):
-            return self.out
-        raise ConfigError(f"{self.out}: this command works in a local folder only; name one")
-
 
 def _refuse_unknown_tasks(names: Iterable[str]) -> None:
     if unknown := [name for name in names if name not in TASK_NAMES]:

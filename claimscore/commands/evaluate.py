@@ -140,8 +140,7 @@ def label(config: LabelConfig, out: Path | None, page: Path | None, as_json: boo
     """Draw claims of a run for a person to label.
 
     Each row is a claim with its evidence; write supported, contradicted or unmentioned (or s, c, u)
-    into its column label. With a metric that has no claims the rows are records, and a label is a
-    number. Then: claimscore evaluate labels RUN LABELS.
+    into its column label. Then: claimscore evaluate labels RUN LABELS.
     """
     from claimscore.evaluation.label_items import LABELS_FILE, draw, write_sheet
     from claimscore.report.evaluation_page import write_label_page

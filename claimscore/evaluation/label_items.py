@@ -1,4 +1,4 @@
-"""What people label of a run: its claims with their evidence, or its records; and their labels."""
+"""What people label of a run: its claims with their evidence; and their labels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from claimscore.stats.prediction_powered import (
 from claimscore.tables import texts_on_side
 from claimscore.text import claim_key
 
-#: Metrics of which claims are labelled; of any other one records are rated.
+#: Metrics whose claims are labelled.
 CLAIM_METRICS = ("faithfulness", "claim-recall")
 
 #: The name that `label` gives its file in the folder of a run, where `compare` looks for it.
@@ -61,7 +61,7 @@ class LabelConfig:
         panel="Essential",
         help="Metric to be corrected; default: faithfulness, else claim-recall.",
     )
-    n: int = option(200, panel="Essential", name="n", help="Number of claims or records to label.")
+    n: int = option(200, panel="Essential", name="n", help="Number of claims to label.")
     seed: int = option(0, help="Seed of the draw.")
 
     def __post_init__(self) -> None:
@@ -72,23 +72,17 @@ class LabelConfig:
 class Items:
     """Everything that could be labelled for a metric.
 
-    `rows` has id, claim_position (null for records), value, predicted, verdict and, of claims,
-    claim, evidence and source_index. Only records with a score are there.
+    `rows` has id, claim_position, value, predicted, verdict, claim, evidence and source_index. Only
+    records with a score are there.
     """
 
     run: ComparedRun
     metric: str
-    side: str | None
+    side: str
     rows: pl.DataFrame
 
-    @property
-    def of_claims(self) -> bool:
-        return self.side is not None
-
     def strata(self) -> NDArray[np.intp]:
-        """The number of each claim's verdict; 0 for records."""
-        if not self.of_claims:
-            return np.zeros(self.rows.height, dtype=np.intp)
+        """The number of each claim's verdict."""
         return np.array([VERDICTS.index(verdict) for verdict in self.rows["verdict"]], np.intp)
 
     def sample(self, labels: pl.DataFrame, ids: pl.Series) -> LabelledSample:
@@ -111,7 +105,6 @@ class Items:
             stratum=rows["stratum"].to_numpy().astype(np.intp),
             label=rows["label"].cast(pl.Float64).fill_null(math.nan).to_numpy(),
             weight=rows["weight"].cast(pl.Float64).fill_null(0.0).to_numpy(),
-            ends=(0.0, 1.0) if self.of_claims else None,
         )
 
 
@@ -128,14 +121,9 @@ def open_items(run: ComparedRun, metric: str | None) -> Items:
     scores = run.values(metric).drop_nulls("value").select("id", "value")
     if scores.is_empty():
         raise ConfigError(f"{run.path}: no record has a score of {metric}")
-    if metric.partition(":")[0] in CLAIM_METRICS:
-        return _claims(run, metric, scores["id"])
-    rows = scores.with_columns(
-        predicted="value",
-        claim_position=pl.lit(None, pl.Int64),
-        verdict=pl.lit(None, pl.String),
-    )
-    return Items(run, metric, None, rows)
+    if metric.partition(":")[0] not in CLAIM_METRICS:
+        raise ConfigError(f"{metric} judges no claims; --metric is {' or '.join(CLAIM_METRICS)}")
+    return _claims(run, metric, scores["id"])
 
 
 def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
@@ -192,7 +180,7 @@ def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
 def draw(config: LabelConfig) -> pl.DataFrame:
     """A table to label, a row an item in random order; the column `label` is empty.
 
-    The draw is stratified by verdict and probability, or by score. `weight` says for how many items
+    The draw is stratified by verdict and probability. `weight` says for how many items
     a row stands. What the verifier said is not in it: people judge for themselves.
     """
     items = open_items(open_run("A", path_or_address(config.run)), config.metric)
@@ -207,33 +195,10 @@ def draw(config: LabelConfig) -> pl.DataFrame:
     assert records is not None  # records with scores are there
     with damage_as_error(items.run.path):
         of_id = {row["id"]: row for row in records.filter(wanted).collect().iter_rows(named=True)}
-    if items.side is not None:
-        both = zip(rows["id"], rows["source_index"], strict=True)
-        sources = [texts_on_side(of_id[id], items.side)[index or 0] for id, index in both]
-        rows = rows.with_columns(source=pl.Series(sources, dtype=pl.String))
-        shown = ["claim", "evidence", "source"]
-    else:
-        columns = {name: [_text(of_id[id][name]) for id in rows["id"]] for name in _shown(of_id)}
-        rows = rows.with_columns(pl.Series(name, texts) for name, texts in columns.items())
-        shown = list(columns)
-    return rows.select(*_FIRST_COLUMNS, *shown, *_LAST_COLUMNS)
-
-
-def _shown(records: dict[str, dict[str, Any]]) -> list[str]:
-    """The columns with texts or lists of texts, without those of a labels file's own."""
-    names = dict.fromkeys(name for row in records.values() for name in row)
-    reserved = {*_FIRST_COLUMNS, *_LAST_COLUMNS}
-    return [
-        name
-        for name in names
-        if name not in reserved and any(_text(row.get(name)) for row in records.values())
-    ]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return "\n\n".join(filter(None, map(_text, value)))
-    return value if isinstance(value, str) else ""
+    both = zip(rows["id"], rows["source_index"], strict=True)
+    sources = [texts_on_side(of_id[id], items.side)[index or 0] for id, index in both]
+    rows = rows.with_columns(source=pl.Series(sources, dtype=pl.String))
+    return rows.select(*_FIRST_COLUMNS, "claim", "evidence", "source", *_LAST_COLUMNS)
 
 
 def write_sheet(rows: pl.DataFrame, path: Path) -> None:
@@ -245,7 +210,7 @@ def write_sheet(rows: pl.DataFrame, path: Path) -> None:
 
 
 class Rater(NamedTuple):
-    """One file of labels: rows of `LABELS`, whose label is null where records are rated."""
+    """One file of labels: rows of `LABELS`."""
 
     name: str
     rows: pl.DataFrame
@@ -257,8 +222,8 @@ def read_labels(paths: Sequence[str | Path], items: Items) -> list[Rater]:
     `InputError` for another metric, a label that is none, and a row that the run does not have.
     """
     names = [Path(path).stem for path in paths]
-    known = items.rows.select("id", "claim_position", *(["claim"] if items.of_claims else []))
-    texts = {row[:2]: row[2] if items.of_claims else None for row in known.iter_rows()}
+    known = items.rows.select("id", "claim_position", "claim")
+    texts = {row[:2]: row[2] for row in known.iter_rows()}
     return [
         Rater(name if names.count(name) == 1 else str(path), _read(str(path), items, texts))
         for name, path in zip(names, paths, strict=True)
@@ -279,11 +244,11 @@ def metric_of(path: str | Path) -> str:
     raise InputError(f"{path}: there are no rows in it")
 
 
-def _read(path: str, items: Items, texts: dict[Any, str | None]) -> pl.DataFrame:
+def _read(path: str, items: Items, texts: dict[Any, str]) -> pl.DataFrame:
     metric = metric_of(path)
     if metric != items.metric:
         raise InputError(f"{path}: labels of {metric}, not of {items.metric}")
-    rows: dict[tuple[str, int | None], tuple[object, ...]] = {}
+    rows: dict[tuple[str, int], tuple[object, ...]] = {}
     for file, (line, row) in itertools.chain.from_iterable(
         ((file, located) for located in read(file)) for file in find_files(path)
     ):
@@ -294,39 +259,33 @@ def _read(path: str, items: Items, texts: dict[Any, str | None]) -> pl.DataFrame
         position, weight = (finite_number(row[name] or "") for name in ("claim_position", "weight"))
         if weight is None or weight <= 0:
             raise InputError(f"{where}: weight {row['weight']!r} is no number above 0")
-        if items.of_claims and (position is None or position % 1):
+        if position is None or position % 1:
             raise InputError(
                 f"{where}: claim_position {row['claim_position']!r} is no whole number"
             )
-        index = None if position is None or not items.of_claims else int(position)
+        index = int(position)
         # A spreadsheet may have taken the apostrophe away.
         cells = (unescaped(row["id"] or ""), row["id"])
         id = next((cell for cell in cells if (cell, index) in texts), cells[0])
         key = id, index
         claim = row.get("claim") or ""
-        if key not in texts or (items.of_claims and texts[key] not in (unescaped(claim), claim)):
-            what = f"claim {index} of record {id}" if items.of_claims else f"record {id}"
+        if texts.get(key) not in (unescaped(claim), claim):
             raise InputError(
-                f"{where}: {items.run.path} has no such {what}; labels belong to the run that they "
-                "were drawn from"
+                f"{where}: {items.run.path} has no such claim {index} of record {id}; labels "
+                "belong to the run that they were drawn from"
             )
         if key in rows:
             raise InputError(f"{where}: this item has a label already")
-        rows[key] = *key, weight, *_label(written_label, where, items.of_claims)
+        rows[key] = *key, weight, *_label(written_label, where)
     return pl.DataFrame(list(rows.values()), schema=LABELS, orient="row")
 
 
-def _label(written: str, where: str, of_claims: bool) -> tuple[str | None, float]:
-    """A verdict (or its beginning) and 1 for supported, else 0; or a rating."""
-    if of_claims:
-        verdict = [word for word in VERDICTS if word.startswith(written.lower())]
-        if len(verdict) != 1:
-            raise InputError(f"{where}: label {written!r} is none of {', '.join(VERDICTS)}")
-        return verdict[0], float(verdict[0] == VERDICTS[0])
-    rating = finite_number(written)
-    if rating is None:
-        raise InputError(f"{where}: label {written!r} is no number")
-    return None, rating
+def _label(written: str, where: str) -> tuple[str, float]:
+    """A verdict (or its beginning), and 1 for supported, else 0."""
+    verdict = [word for word in VERDICTS if word.startswith(written.lower())]
+    if len(verdict) != 1:
+        raise InputError(f"{where}: label {written!r} is none of {', '.join(VERDICTS)}")
+    return verdict[0], float(verdict[0] == VERDICTS[0])
 
 
 def people(raters: Sequence[Rater]) -> pl.DataFrame:

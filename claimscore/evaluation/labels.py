@@ -1,7 +1,7 @@
-"""`claimscore evaluate labels`: a verifier or metric beside people, and its mean corrected by them.
+"""`claimscore evaluate labels`: a verifier beside people, and a metric's mean corrected by them.
 
-Labels are of claims (supported, contradicted, unmentioned) or of records (any number). Agreement is
-Cohen's κ (1960, A Coefficient of Agreement for Nominal Scales), of records Kendall's tau-b.
+Labels are of claims (supported, contradicted, unmentioned). Agreement is Cohen's κ (1960, A
+Coefficient of Agreement for Nominal Scales).
 κ, precision and recall are of all items: a label counts for as many items as it was drawn for.
 Intervals resample records.
 """
@@ -38,7 +38,6 @@ from claimscore.evaluation.result import (
 )
 from claimscore.metrics.support import VERDICTS
 from claimscore.option import argument, check_least, option
-from claimscore.stats.agreement import kendall
 from claimscore.stats.bootstrap import Array, ratio, resamples
 from claimscore.stats.prediction_powered import (
     CorrectedMean,
@@ -98,15 +97,13 @@ class LabelsConfig:
 def _means_section(
     estimates: Mapping[str, Estimate], mean: CorrectedMean, items: Items, samples: int
 ) -> Section:
-    title, what = f"Mean of {items.metric}", "claims" if items.of_claims else "records"
+    title = f"Mean of {items.metric}"
     shown = {name: fixed(one.value, 3) for name, one in estimates.items()}
     notes = (
-        f"{mean.n_labels:,} of {items.rows.height:,} {what} have a label; 95 % intervals over "
+        f"{mean.n_labels:,} of {items.rows.height:,} claims have a label; 95 % intervals over "
         f"{mean.n_records:,} records ({samples:,} samples)",
-        "uncorrected: the metric's mean, with the bias of its judge"
-        if items.of_claims
-        else "uncorrected: the metric's mean in its own unit; the others are ratings",
-        f"{mean.reason}: no interval" if mean.reason else HALF_AS_WIDE,
+        "uncorrected: the metric's mean, with the bias of its judge",
+        HALF_AS_WIDE,
     )
     return Section(
         title,
@@ -124,8 +121,7 @@ def _agreement_section(agreement: pl.DataFrame, n_ties: int) -> Section:
         for row in agreement.iter_rows(named=True)
     ]
     notes = [f"{n_ties:,} labels left out: people were divided"] if n_ties else []
-    if "κ" in agreement["measure"]:
-        notes.append(f"κ has an interval from {KAPPA_RECORDS} records on, if labels disagree")
+    notes.append(f"κ has an interval from {KAPPA_RECORDS} records on, if labels disagree")
     return Section("Agreement", ("agreement", "measure", "n", "value"), cells, tuple(notes))
 
 
@@ -196,23 +192,20 @@ def evaluate_labels(config: LabelsConfig) -> EvaluationResult:
         "uncorrected": mean.uncorrected,
     }
     means = [{"estimate": name, **one._asdict()} for name, one in estimates.items()]
-    agreement = [_rater_row(one, other, *drawn) for one, other in _pairs(items, raters, both)]
+    agreement = [_rater_row(one, other, *drawn) for one, other in _pairs(raters, both)]
     tables = {
         "means": pl.DataFrame(means, schema=MEANS),
         "agreement": pl.DataFrame(agreement, schema=AGREEMENT),
+        "by_verdict": pl.DataFrame(list(_by_verdict(both, *drawn)), schema=BY_VERDICT),
+        "reliability": pl.DataFrame(list(_reliability(both, *drawn)), schema=RELIABILITY),
     }
-    n_ties = both["label"].null_count() if items.of_claims else 0
+    n_ties = both["label"].null_count()
     sections = [
         _means_section(estimates, mean, items, config.samples),
         _agreement_section(tables["agreement"], n_ties),
+        _verdicts_section(tables["by_verdict"]),
+        _reliability_section(tables["reliability"]),
     ]
-    if items.of_claims:
-        tables |= {
-            "by_verdict": pl.DataFrame(list(_by_verdict(both, *drawn)), schema=BY_VERDICT),
-            "reliability": pl.DataFrame(list(_reliability(both, *drawn)), schema=RELIABILITY),
-        }
-        sections.append(_verdicts_section(tables["by_verdict"]))
-        sections.append(_reliability_section(tables["reliability"]))
     return EvaluationResult(
         name="labels",
         title="Labels of people",
@@ -229,28 +222,20 @@ def evaluate_labels(config: LabelsConfig) -> EvaluationResult:
     )
 
 
-def _pairs(
-    items: Items, raters: Sequence[Rater], both: pl.DataFrame
-) -> Iterator[tuple[Rater, Rater]]:
-    """Every two people, then all people and the verifier or metric."""
+def _pairs(raters: Sequence[Rater], both: pl.DataFrame) -> Iterator[tuple[Rater, Rater]]:
+    """Every two people, then all people and the verifier."""
     yield from itertools.combinations(raters, 2)
     keys = "id", "claim_position", "weight"
     judged = both.select(*keys, label="verdict", value="value_right")
     name = "the people" if len(raters) > 1 else raters[0].name
-    judge = "the verifier" if items.of_claims else items.metric
-    yield Rater(name, both.select(*keys, "label", "value")), Rater(judge, judged)
+    yield Rater(name, both.select(*keys, "label", "value")), Rater("the verifier", judged)
 
 
 def _rater_row(one: Rater, other: Rater, samples: int, seed: int) -> Row:
-    """κ of two lists of labels, or tau of two of ratings, over the items that both have."""
+    """κ of two lists of labels, over the items that both have."""
     rows = one.rows.join(other.rows, on=["id", "claim_position"], nulls_equal=True)
-    row: dict[str, Any] = {"one": one.name, "other": other.name, "n": rows.height}
-    if rows["label"].null_count() == rows.height:  # ratings have no words
-        values = rows["value"], rows["value_right"]
-        tau = kendall(*values, level="pooled").value if rows.height > 1 else None
-        return row | {"measure": "tau-b", "value": tau}
     rows = rows.drop_nulls("label")
-    row |= {"n": rows.height, "measure": "κ"}
+    row = {"one": one.name, "other": other.name, "n": rows.height, "measure": "κ"}
     return row | _with_kappa(_cells(rows, "label", "label_right"), samples, seed)
 
 

@@ -89,21 +89,19 @@ def _both_words(a: str, b: str) -> tuple[list[Word], list[Word]]:
     return left, right
 
 
-# A page in which a person labels claims or records, and which saves them as CSV
+# A page in which a person labels claims, and which saves them as CSV
 
 
 def write_label_page(rows: pl.DataFrame, path: Path) -> None:
     """Write the page of a table that `label_items.draw` made; it works from a disk."""
     digest = hashlib.sha256(rows.write_json().encode()).hexdigest()[:16]
-    of_claims = "claim" in rows.columns
     values = {
         "kind": "labels",
-        "title": "Label the claims" if of_claims else "Rate the records",
+        "title": "Label the claims",
         "generator": f"claimscore {__version__}",
         "metric": rows["metric"][0],
-        "of_claims": of_claims,
         "n": rows.height,
-        "verdicts": VERDICTS if of_claims else (),
+        "verdicts": VERDICTS,
         "items": {"key": digest, "columns": rows.columns, "rows": rows.rows()},
     }
     write_page(path, "label.html", "label.js", ("page.css", "label.css"), values, charts=False)

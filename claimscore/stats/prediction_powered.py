@@ -38,8 +38,8 @@ LEAST_LABELS = 5
 #: Fewer labels do not say how much the predictions explain.
 FEW_LABELS = 8
 
-#: Fewer ratings on no known scale have no interval: those of 8 held in 90 to 93 % of simulations.
-LEAST_RATINGS = 12
+#: The least and the largest label that there can be.
+_LEAST, _LARGEST = 0.0, 1.0
 
 _TAIL = 0.025
 
@@ -61,10 +61,9 @@ class LabelledSample:
     """The items of all records, some of them with labels; arrays ``[items]``.
 
     The mean of a record is the sum of its items' values by their `share`, which sum to 1.
-    `metric` is the value that a metric gives the item, `predicted` what predicts its label, in any
-    unit; `label` is NaN without one, and `weight` how many items a labelled one was drawn for.
-    `record` and `stratum` are numbers from 0 on. `ends` are the least and the largest label that
-    there can be, of which predictions are then probabilities; None for ratings on no known scale.
+    `metric` is the value that a metric gives the item, `predicted` the probability of its label;
+    `label`, from 0 to 1, is NaN without one, and `weight` how many items a labelled one was drawn
+    for. `record` and `stratum` are numbers from 0 on.
     """
 
     record: NDArray[np.intp]
@@ -74,7 +73,6 @@ class LabelledSample:
     stratum: NDArray[np.intp]
     label: Array
     weight: Array
-    ends: tuple[float, float] | None = (0.0, 1.0)
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
@@ -86,7 +84,7 @@ class CorrectedMean:
     """Three estimates of the mean that people would give all records.
 
     `uncorrected` is the metric's own mean, `classical` the weighted mean of the labels alone,
-    `corrected` that with the predictions; `reason` says why these two have no interval.
+    `corrected` that with the predictions.
     """
 
     n_records: int
@@ -94,7 +92,6 @@ class CorrectedMean:
     uncorrected: Estimate
     classical: Estimate
     corrected: Estimate
-    reason: str | None = None
 
 
 def corrected_mean(sample: LabelledSample, *, samples: int, seed: int) -> CorrectedMean:
@@ -179,10 +176,8 @@ class _Mean:
         self._errors = self._sums(weight * np.where(sample.labelled, self._error, 0.0))
         by_record = self._weights.sum(1)
         self._one_more = by_record @ by_record / by_record.sum()
-        self.limits = sample.ends or (-math.inf, math.inf)
         typical = power * np.average(sample.predicted, weights=sample.share)
-        least, largest = _ends(sample)
-        self._ends = np.array([[least - typical], [0.0], [largest - typical]])
+        self._ends = np.array([[_LEAST - typical], [0.0], [_LARGEST - typical]])
 
     def _sums(self, values: Array) -> Array:
         """Of each record and stratum, ``[records, strata]``."""
@@ -203,11 +198,6 @@ class _Mean:
         corrected = (errors * of_all + one_more * self._ends) / (of_all + one_more)
         means: Array = corrected + (drawn @ self._predictions) / total
         return means
-
-
-def _ends(sample: LabelledSample) -> tuple[float, float]:
-    """The least and the largest label; of ratings those that were given."""
-    return sample.ends or (float(np.nanmin(sample.label)), float(np.nanmax(sample.label)))
 
 
 def _joined_strata(sample: LabelledSample) -> NDArray[np.intp]:
@@ -234,16 +224,7 @@ def _weight_of_predictions(sample: LabelledSample, stratum: NDArray[np.intp]) ->
     if across <= 1e-12:
         return 0.0
     power = along / across / (1 + n_labels / len(sample.label))
-    return power if sample.ends is None else min(1.0, max(0.0, power))
-
-
-def _why_no_interval(sample: LabelledSample) -> str | None:
-    least, largest = _ends(sample)
-    if sample.ends is not None:
-        return None
-    if sample.labelled.sum() < LEAST_RATINGS:
-        return f"fewer than {LEAST_RATINGS} ratings"
-    return "all ratings are equal" if least == largest else None
+    return min(1.0, max(0.0, power))
 
 
 def _interval(means: list[_Mean], samples: int, seed: int) -> Estimate:
@@ -256,7 +237,7 @@ def _interval(means: list[_Mean], samples: int, seed: int) -> Estimate:
         )
         return first - others[0][::-1] if others else first
 
-    least, largest = means[0].limits if len(means) == 1 else (-math.inf, math.inf)
+    least, largest = (_LEAST, _LARGEST) if len(means) == 1 else (-math.inf, math.inf)
     value = float(estimate(np.ones((1, n + len(means))))[1, 0])
     blocks = exponential_weights(n + len(means), samples, seed)
     low, _, high = np.concatenate([estimate(block) for block in blocks], axis=1)
@@ -268,7 +249,6 @@ def _estimates(both: list[LabelledSample], samples: int, seed: int) -> Corrected
     """Of one sample, or of the first less the second."""
     if not all(sample.labelled.any() for sample in both):
         raise ValueError("no item has a label")
-    reason = next(filter(None, map(_why_no_interval, both)), None)
     corrected, of_labels = [], []
     for sample in both:
         stratum = _joined_strata(sample)
@@ -277,12 +257,8 @@ def _estimates(both: list[LabelledSample], samples: int, seed: int) -> Corrected
     by_record = [np.bincount(one.record, one.share * one.metric).astype(float) for one in both]
     d = by_record[0] if len(both) == 1 else paired_differences(by_record[1], by_record[0])
     estimates = [_interval(means, samples, seed) for means in (of_labels, corrected)]
-    if reason is not None:
-        estimates = [Estimate(estimate.value, None, None) for estimate in estimates]
     n_labels = sum(int(sample.labelled.sum()) for sample in both)
-    return CorrectedMean(
-        d.size, n_labels, _uncorrected(d, samples, seed), estimates[0], estimates[1], reason
-    )
+    return CorrectedMean(d.size, n_labels, _uncorrected(d, samples, seed), *estimates)
 
 
 def _uncorrected(d: Array, samples: int, seed: int) -> Estimate:

@@ -359,10 +359,11 @@ def _evaluations(session: Session) -> None:
     support = ("evaluate", "support", EXAMPLES / "labelled.csv", "--scores", "overlap,entailment")
     session.call("evaluate support", *support, *few, "--out", out, out=out)
     run = folder / "judged"
-    session.call("run judged", "run", _hotels(folder), "--metrics", "ds", "--out", run, "--quiet")
+    judged = ("--metrics", "faithfulness", "--units", "sentences", "--out", run, "--quiet")
+    session.call("run judged", "run", _products(folder), *judged)
     sheet = folder / "labels.csv"
-    session.call("label", "label", run, "--metric", "ds", "--n", 4, "--out", sheet, "--json")
-    filled = re.sub(r"(?m),\r?$", ",0.5", sheet.read_text(encoding="utf-8"))
+    session.call("label", "label", run, "--n", 4, "--out", sheet, "--json")
+    filled = re.sub(r"(?m),\r?$", ",s", sheet.read_text(encoding="utf-8"))
     sheet.write_text(filled, encoding="utf-8")
     out = folder / "labels"
     session.call("evaluate labels", "evaluate", "labels", run, sheet, *few, "--out", out, out=out)

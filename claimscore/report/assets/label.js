@@ -49,23 +49,17 @@ block("cs-items").then(({ key, columns, rows }) => {
     const mark = byId("evidence");
     if (mark) mark.parentNode.scrollTop = mark.offsetTop - 40;
     for (const choice of byId("choices").querySelectorAll("button")) choice.setAttribute("aria-pressed", String(labels[at] === choice.dataset.label));
-    const rating = byId("rating");
-    if (rating) rating.value = labels[at] ?? "";
     byId("back").disabled = at === 0;
     byId("next").disabled = at === rows.length - 1;
     tell();
     if (!focus) return;
     byId("item-title").scrollIntoView({ behavior: "instant" });
-    (rating || byId("item-title")).focus({ preventScroll: true });
-  }
-
-  function say(label) {
-    if (label === undefined || label === "") delete labels[at];
-    else labels[at] = label;
+    byId("item-title").focus({ preventScroll: true });
   }
 
   function choose(label) {
-    say(label);
+    if (label === undefined) delete labels[at];
+    else labels[at] = label;
     show(label === undefined ? at : at + 1);
   }
 
@@ -73,12 +67,6 @@ block("cs-items").then(({ key, columns, rows }) => {
     byId("choices").append(button(verdict, () => choose(verdict), { "data-label": verdict, "aria-pressed": "false" }));
     byId("choices").lastChild.prepend(el("kbd", {}, String(number + 1)), " ");
   });
-  if (!verdicts.length) {
-    const rating = el("input", { id: "rating", type: "number", step: "any" });
-    rating.addEventListener("input", () => { say(rating.value); tell(); });
-    rating.addEventListener("keydown", (event) => { if (event.key === "Enter") show(at + 1); });
-    byId("choices").append(el("label", {}, "Rating ", rating));
-  }
   byId("back").addEventListener("click", () => show(at - 1));
   byId("next").addEventListener("click", () => show(at + 1));
   byId("open").addEventListener("click", () => {
@@ -92,7 +80,7 @@ block("cs-items").then(({ key, columns, rows }) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, .text")) return;
     if (event.key === "ArrowRight") show(at + 1);
     else if (event.key === "ArrowLeft") show(at - 1);
-    else if (verdicts.length && event.key === "0") choose(undefined);
+    else if (event.key === "0") choose(undefined);
     else if (verdicts[event.key - 1]) choose(verdicts[event.key - 1]);
   });
   show(0, false);

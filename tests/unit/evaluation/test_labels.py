@@ -108,20 +108,6 @@ def test_people_who_differ(cli: Command, run: Path, tmp_path: Path) -> None:
     assert (verifier["other"], verifier["n"]) == ("the verifier", 40)
 
 
-def test_ratings_of_records(cli: Command, run: Path, tmp_path: Path) -> None:
-    """Ratings in a unit of their own; rows without one are not labelled."""
-    sheet = tmp_path / "ratings.csv"
-    cli("label", run, "--metric", "m", "--n", 20, "--out", sheet)
-    assert {"source", "summary"} <= read_sheet(sheet)[0].keys()
-    fill_in(sheet, lambda row: "" if row["id"] == "r0" else str(2 + int(row["id"][1:]) % 2))
-    found = cli("evaluate", "labels", run, sheet, "--json").json()
-    assert found["labels"] == 19
-    assert found["means"][0]["value"] == pytest.approx(2.5, abs=0.02)
-    assert found["agreement"][0]["measure"] == "tau-b"
-    assert found["agreement"][0]["value"] == pytest.approx(1.0)
-    assert "by_verdict" not in found
-
-
 def test_runs_with_labels_are_compared_by_them(cli: Command, run: Path, tmp_path: Path) -> None:
     """The metric sees no difference; people find the second run's claims about degrees wrong."""
     other = write_judged_run(tmp_path / "other", {f"r{n}": claims_of(n) for n in range(20)})
@@ -195,23 +181,12 @@ def test_few_labels_have_the_widths_of_few_labels(cli: Command, run: Path, n: in
     assert "κ has an interval from 30 records on, if labels disagree" in out
 
 
-def test_one_rating_has_no_correlation(cli: Command, run: Path, tmp_path: Path) -> None:
-    sheet = tmp_path / "ratings.csv"
-    cli("label", run, "--metric", "m", "--n", 1, "--out", sheet)
-    fill_in(sheet, lambda row: "4")
-    found = cli("evaluate", "labels", run, sheet, "--json").json()
-    assert found["agreement"][0] | {"value": None} == found["agreement"][0]
-    assert found["means"][0]["low"] is None
-    out = cli("evaluate", "labels", run, sheet).out
-    assert "not defined" in out
-    assert "fewer than 12 ratings: no interval" in out
-
-
 def test_what_cannot_be_drawn(cli: Command, run: Path) -> None:
     cli("label", run, "--n", 1)
     for options, said in (
         ((), "is there already and may hold labels"),
         (("--metric", "nonesuch", "--out", run / "x.csv"), "no scores of nonesuch"),
+        (("--metric", "m", "--out", run / "x.csv"), "m judges no claims"),
         (("--n", 0, "--out", run / "x.csv"), "--n must be at least 1"),
     ):
         found = cli("label", run, *options)
