@@ -80,7 +80,6 @@ def plan_engine(
         config.llm,
         plan.providers,
         config.cache_dir,
-        models=plan.other_models,
         ledger=ledger,
         copy=copy,
         retry_failed=config.retry_failed,
@@ -403,7 +402,7 @@ class PromptRequests:
         request = Request(
             provider=self.provider.family,
             namespace=self.provider.namespace,
-            model=settings.model or self.provider.model,
+            model=self.provider.model,
             messages=prompt.render(fields),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,

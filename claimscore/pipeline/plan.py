@@ -24,7 +24,6 @@ from types import MappingProxyType
 from typing import Any
 
 from claimscore.config import (
-    BATCH,
     LLM_VERIFIER,
     EncoderConfig,
     Granularity,
@@ -37,7 +36,6 @@ from claimscore.metrics.base import SIDES, Metric, PassRequirement, TaskRequirem
 from claimscore.metrics.support import MODEL
 from claimscore.pipeline.encoders import check_named
 from claimscore.pipeline.llm.providers.base import (
-    PROVIDERS,
     Provider,
     check_logprobs,
     is_local,
@@ -113,11 +111,6 @@ class Plan:
     def asked(self) -> dict[str, Prompt]:
         """The prompts of the tasks that ask a language model."""
         return {p.task.name: p.prompt for p in self.tasks if p.prompt is not None}
-
-    @property
-    def other_models(self) -> tuple[tuple[str, str], ...]:
-        """Tasks with the language models that their prompts name in the place of theirs."""
-        return tuple((task, m) for task, prompt in self.asked.items() for m in other_models(prompt))
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -336,7 +329,9 @@ def task_prompt(config: RunConfig, name: str) -> Prompt:
     where = f"--prompt {name}={chosen}"
     for problem in prompt_problems(TASKS[name], prompt):
         raise ConfigError(f"{where}: {problem}")
-    _check_model(prompt, config.llm.of(name), where)
+    family = config.llm.of(name).family
+    if prompt.label_words and not is_local(family):
+        check_logprobs(family, f"{where}: its [label_words]")
     return prompt
 
 
@@ -429,29 +424,6 @@ def prompt_problems(task: Task, prompt: Prompt) -> Iterator[str]:
 
 def _those(ability: str) -> str:
     return ", ".join(name for name, task in TASKS.items() if getattr(task, ability))
-
-
-def other_models(prompt: Prompt) -> tuple[str, ...]:
-    """The models that the prompt names in the place of the run's, each once."""
-    named = (prompt.settings.model, prompt.summary_settings.model)
-    return tuple(dict.fromkeys(filter(None, named)))
-
-
-def _check_model(prompt: Prompt, llm: LLMConfig, where: str) -> None:
-    """`ConfigError` where the run's provider cannot ask the prompt or the model that it names."""
-    if prompt.label_words and not is_local(llm.family):
-        check_logprobs(llm.family, f"{where}: its [label_words]")
-    for model in other_models(prompt):
-        if model.partition(":")[0].removesuffix(BATCH) in PROVIDERS:
-            raise ConfigError(
-                f"{where}: settings.model is the model's name at the server of --llm, "
-                f"without {model.partition(':')[0]}:"
-            )
-        if is_local(llm.family) or llm.is_batch:
-            raise ConfigError(
-                f"{where}: the prompt names the model {model}, which --llm {llm.model} cannot "
-                "ask; name a server's model with --llm, or leave settings.model out"
-            )
 
 
 # Chunks

@@ -280,7 +280,7 @@ class _Work:
         plan = self.plan
         if not (plan.providers and todo):
             return
-        obstacle = why_not_asked(plan.config.llm, plan.providers, plan.other_models)
+        obstacle = why_not_asked(plan.config.llm, plan.providers)
         if on_estimate is None and obstacle is None:
             return
         self.reporter.phase("counting", self.directory)

@@ -20,9 +20,8 @@ from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.llm.providers.base import provider_settings
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.support import SUPPORT_PASS
-from claimscore.pipeline.plan import Plan, other_models
+from claimscore.pipeline.plan import Plan
 from claimscore.pipeline.tasks.verify import VERIFY
-from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON
 
@@ -46,7 +45,6 @@ CALLED = {
     "additive.token_encoder.layer": "--token-layer",
     "additive.token_encoder.rescale_with_baseline": "rescaling (--no-baseline)",
     **{f"additive.prompts.{task}.digest": f"--prompt {task}" for task in TASK_NAMES},
-    **{f"additive.prompts.{task}.model": f"model of --prompt {task}" for task in TASK_NAMES},
     **{f"additive.prompts.{task}.version": f"version of --prompt {task}" for task in TASK_NAMES},
 }
 
@@ -72,7 +70,6 @@ def result_settings(plan: Plan, records: Mapping[str, object]) -> JSON:
                 "name": prompt.name,
                 "version": prompt.version,
                 "digest": prompt.digest,
-                **_named_models(prompt),
             }
             for task, prompt in plan.asked.items()
         }
@@ -110,12 +107,6 @@ def with_dtype(plan: Plan, stored: Mapping[str, Any]) -> Plan:
     else:
         encoders = resolve_auto(config.encoders, plan.roles, load_model)
     return dataclasses.replace(plan, config=dataclasses.replace(config, encoders=encoders))
-
-
-def _named_models(prompt: Prompt) -> JSON:
-    """The model that a prompt names in the place of the run's; nothing for most."""
-    models = other_models(prompt)
-    return {"model": " ".join(models)} if models else {}
 
 
 def _role_settings(role: str, encoders: EncoderConfig) -> JSON:
@@ -203,8 +194,7 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
         named = f"{llm['provider']}:{llm['model']}@{llm['namespace']}"
         named += "" if llm.get("params", "{}") == "{}" else llm["params"]
         named = named if "params" in llm else llm["model"]  # where no server was asked
-        also = f":{prompt['model']}" if "model" in prompt else ""
-        facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']}{also} by {named}"
+        facts[task] = f"{prompt['name']}={prompt['version']}@{prompt['digest']} by {named}"
     for role in ROLES:
         if role in additive:
             model = additive[role]

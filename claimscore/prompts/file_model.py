@@ -23,12 +23,6 @@ def _template(text: str) -> str:
     return text
 
 
-def _model(name: str) -> str:
-    if not name.strip():
-        raise ValueError("must be the model's name at the server of --llm")
-    return name
-
-
 def _extra(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if problem := extra_problem(name, value):
@@ -68,7 +62,6 @@ class _Settings(_Table):
     top_p: _Number = PromptSettings.top_p
     samples: _Count = PromptSettings.samples
     texts_per_request: _Count = PromptSettings.texts_per_request
-    model: Annotated[str, AfterValidator(_model)] = PromptSettings.model
     max_tokens_limit: _Count | None = PromptSettings.max_tokens_limit
     extra: Annotated[dict[str, Any], AfterValidator(_extra)] = {}
 

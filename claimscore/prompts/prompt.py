@@ -34,9 +34,9 @@ class PromptSettings:
     An answer that is cut off at `max_tokens` is asked for again with twice as many, and twice
     again, up to `max_tokens_limit` (None: four times `max_tokens`).
     `samples` answers are asked for, each a request of its own. `texts_per_request` sentences or
-    claims of one text are asked about at once. `model` takes the place of the run's model, at the
-    same server. `extra` are JSON values by name that the server gets as they stand, but for texts
-    that are a placeholder and nothing else (`$column`), which are filled in.
+    claims of one text are asked about at once. `extra` are JSON values by name that the server gets
+    as they stand, but for texts that are a placeholder and nothing else (`$column`), which are
+    filled in.
     """
 
     temperature: float = 0.0
@@ -44,7 +44,6 @@ class PromptSettings:
     top_p: float = 1.0
     samples: int = 1
     texts_per_request: int = 1
-    model: str = ""
     max_tokens_limit: int | None = None
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -54,7 +53,7 @@ _PLACEHOLDER = re.compile(r"\$(?:([a-z_]\w*)|\{([a-z_]\w*)\})", re.ASCII | re.IG
 
 #: Settings that came later: where they say nothing, digests are those from before.
 _LATER: Mapping[str, Any] = {
-    **{"samples": 1, "texts_per_request": 1, "model": "", "max_tokens_limit": None},
+    **{"samples": 1, "texts_per_request": 1, "max_tokens_limit": None},
     "extra": {},
 }
 #: Parts of a prompt that came later, likewise.

@@ -12,7 +12,6 @@ from claimscore.pipeline import model_stage as working
 from tests.fake_server import Body, FakeServer, plain_answer
 from tests.support.command_line import claimscore, table
 from tests.support.pass_doubles import FunctionClassifier
-from tests.support.prompt_files import prompt_file
 from tests.support.rated_tables import write_jsonl
 
 TASKS = "decompose,paraphrase,negate,facts"
@@ -113,17 +112,11 @@ def test_what_reads_the_rows_is_asked_about_new_rows_alone(tmp_path: Path) -> No
 
 
 def test_another_model_for_facts_resends_facts_alone(server: FakeServer, tmp_path: Path) -> None:
-    """A prompt file of three lines names it; rows, signature and settings say so."""
     source = records(tmp_path / "in.jsonl", 4)
     run(server, source, tmp_path / "a")
-    model = '[settings]\nmodel = "large"\n'
-    mine = prompt_file(tmp_path / "other-model.toml", "facts=v1", model)
-    sent = run(server, source, tmp_path / "b", "--prompt", f"facts={mine}")
-    assert sent == {"facts": 12}
+    large = f"facts=openai:large@{server.base_url}"
+    assert run(server, source, tmp_path / "b", "--llm", large) == {"facts": 12}
     assert {body["model"] for body in server.bodies[-12:]} == {"large"}
-    facts = table(tmp_path / "b", "facts")
-    assert set(facts["prompt_version"]) == {"other-model"}
-    assert set(table(tmp_path / "b", "claims")["prompt_version"]) == {"v1"}
     assert 'model = "large"' in (tmp_path / "b" / "run.toml").read_text()
 
 

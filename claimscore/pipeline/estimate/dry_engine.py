@@ -48,8 +48,7 @@ class DryEngine:
     """In the place of an `Engine`, for one task: stored answers are used, the rest is counted.
 
     A request that would be sent has the outcome `NOT_SENT`. It takes 32 bytes, however long it
-    is. `means` are of stored answers with their usage. `model` is the one that the task's prompt
-    names, "" for the provider's own.
+    is. `means` are of stored answers with their usage.
     """
 
     def __init__(
@@ -60,11 +59,9 @@ class DryEngine:
         *,
         max_samples: int,
         retry_failed: bool,
-        model: str = "",
     ) -> None:
         self.task = task
         self.provider = provider
-        self.model = model
         self.means = TokenMeans()
         self._cache = cache
         self._max_samples = max_samples

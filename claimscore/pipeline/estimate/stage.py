@@ -38,7 +38,6 @@ from claimscore.pipeline.llm_stage import (
     NOT_SENT,
     PromptRequests,
     ask_units,
-    asked_settings,
     task_result,
     task_units,
 )
@@ -212,7 +211,6 @@ class _DryStage:
                 cache,
                 max_samples=config.llm.max_samples,
                 retry_failed=config.retry_failed,
-                model=asked_settings(prompt, config.granularity).model,
             )
             for task, prompt in plan.asked.items()
         }
@@ -370,9 +368,7 @@ def _put_together(
     what was assumed so far."""
     prices = Prices(*((llm.of(engine.task), engine.provider) for engine in engines))
     figures = {
-        engine.task: engine.estimate(
-            prices.of(engine.provider, engine.model), share=shares.get(engine.task, 1.0)
-        )
+        engine.task: engine.estimate(prices.of(engine.provider), share=shares.get(engine.task, 1.0))
         for engine in engines
     }
     by_model: dict[int, list[DryEngine]] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -26,32 +26,27 @@ from claimscore.pipeline.llm.endpoints import Bounds, OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
 
-#: Tasks with the models that their prompts name in the place of their own.
-NamedModels = Iterable[tuple[str, str]]
-
 #: Providers by the task that they are asked for; "" is for requests of no task.
 Providers = Mapping[str, Provider]
 
 
-def find_prices(llm: LLMConfig, providers: Providers, models: NamedModels = ()) -> Prices:
+def find_prices(llm: LLMConfig, providers: Providers) -> Prices:
     """The prices of all that is asked; `ConfigError` where one is not known and dollars are
     capped."""
     prices = Prices(*((llm.of(task), provider) for task, provider in providers.items()))
     if llm.max_cost is not None:
-        prices.require((providers[task], model) for task, model in models)
+        prices.require()
     return prices
 
 
-def why_not_asked(
-    llm: LLMConfig, providers: Providers, models: NamedModels = ()
-) -> ConfigError | None:
+def why_not_asked(llm: LLMConfig, providers: Providers) -> ConfigError | None:
     """Why one of the providers can be asked nothing with these settings: no key, or a cap and no
     price."""
     try:
         for server in itertools.chain.from_iterable(map(servers_of, providers.values())):
             if (check_key := getattr(server, "check_key", None)) is not None:
                 check_key()
-        find_prices(llm, providers, models)
+        find_prices(llm, providers)
     except ConfigError as exc:
         return exc
     return None
@@ -81,7 +76,6 @@ async def open_engine(
     asked: Provider | Providers,
     cache_dir: Path | None = None,
     *,
-    models: NamedModels = (),
     ledger: Ledger | None = None,
     copy: Copy | None = None,
     retry_failed: bool = False,
@@ -89,18 +83,16 @@ async def open_engine(
 ) -> AsyncIterator[Engine]:
     """An engine that may be asked, with everything it needs; closes all of it at the end.
 
-    `asked` is a provider, or the providers of tasks. `models` are those that requests of a task
-    name besides its provider's own, so that what they cost is known. `ledger` keeps what was spent
-    over all calls, so that `max_cost` and `max_requests` hold for them together; it is the
-    caller's to close. `copy` gets new answers, batch jobs and the ledger. `on_event` hears of rare
-    events (outages, damage). Raises `ConfigError`, before anything is sent, where the settings
-    cannot be kept.
+    `asked` is a provider, or the providers of tasks. `ledger` keeps what was spent over all calls,
+    so that `max_cost` and `max_requests` hold for them together; it is the caller's to close.
+    `copy` gets new answers, batch jobs and the ledger. `on_event` hears of rare events (outages,
+    damage). Raises `ConfigError`, before anything is sent, where the settings cannot be kept.
     """
     providers = asked if isinstance(asked, Mapping) else {"": asked}
     async with contextlib.AsyncExitStack() as stack:
         folder = cache_dir or user_cache_dir()
         spending = Budget(
-            price_of=find_prices(llm, providers, models),
+            price_of=find_prices(llm, providers),
             max_cost=llm.max_cost,
             max_requests=llm.max_requests,
             ledger=ledger,

@@ -168,10 +168,10 @@ def _check_prompt(prompt: Prompt, columns: Mapping[str, pl.DataType], where: str
     """`ConfigError` for columns that are missing, cannot be shown, or would be there twice."""
     name = f"prompt {prompt.name}"
     settings = prompt.settings
-    if settings.samples > 1 or settings.texts_per_request > 1 or settings.model:
+    if settings.samples > 1 or settings.texts_per_request > 1:
         raise ConfigError(
-            f"{name}: map asks one question a row, of the model of --llm: settings.samples, "
-            "settings.texts_per_request and settings.model are for the tasks of a run"
+            f"{name}: map asks one question a row: settings.samples and "
+            "settings.texts_per_request are for the tasks of a run"
         )
     prompt.check_fields(columns, f"{name} on {where}")
     if "\0" in prompt.user:

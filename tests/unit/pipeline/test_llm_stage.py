@@ -237,14 +237,8 @@ def test_a_refused_sample_never_becomes_another(tmp_path: Path) -> None:
             'user = "$texts"\n[settings]\ntexts_per_request = 4\n',
             r"\$texts: facts asks about one text at a time",
         ),
-        (
-            "decompose",
-            '[settings]\nmodel = "large"\n',
-            "names the model large, which --llm builtin cannot ask",
-        ),
-        ("decompose", '[settings]\nmodel = "openai:x"\n', "the model's name .*without openai:"),
     ],
-    ids=["samples", "texts", "model", "vendor"],
+    ids=["samples", "texts"],
 )
 def test_what_a_task_cannot_do(tmp_path: Path, task: str, text: str, message: str) -> None:
     prompt = str(prompt_file(tmp_path / "s.toml", f"{task}=v1", text))

@@ -43,10 +43,10 @@ def test_list_names_the_default_and_the_source(said: Any, tmp_path: Path) -> Non
 
 
 def test_show_has_all_that_is_sent(said: Any, tmp_path: Path) -> None:
-    path = prompt_file(tmp_path / "mine.toml", "facts=v1", '[settings]\nmodel = "large"\n')
+    path = prompt_file(tmp_path / "mine.toml", "facts=v1", "[settings]\ntemperature = 0.5\n")
     shown = said("show", path)
     assert "facts mine @" in shown
-    assert 'model = "large"' in shown
+    assert "temperature = 0.5" in shown
     assert "max_tokens = 1024" in shown
     assert "The blender is not quiet" in shown
     assert said("show", path, "--toml") == path.read_text()

@@ -41,7 +41,7 @@ WRONG = [
     ('user = "$texts"\noutput = {}\n[settings]\ntexts_per_request = 4', "user: .*needs \\[output"),
     ("[settings]\nsamples = 3", "settings.samples: at temperature 0"),
     ("[settings]\nmax_tokens_limit = 9", "settings.max_tokens_limit: 9 is below max_tokens"),
-    ('[settings]\nmodel = " "', "settings.model: must be the model's name"),
+    ('[settings]\nmodel = "m"', "settings.model: Extra inputs"),
     ("[settings.summary]\nmax_token = 4", "settings.summary.max_token: Extra inputs"),
     ("[settings]\ntemperature = inf", "settings.temperature: .*finite number"),
     ("[settings]\ntemperature = true", "settings.temperature: .*valid number"),

@@ -12,7 +12,7 @@ import datetime
 import math
 import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -160,16 +160,15 @@ class Prices:
             self._known[place] = find_price(config, provider, request.model)
         return self._known[place]
 
-    def of(self, provider: Provider, model: str = "") -> Price | None:
-        """The price of a provider's own model, or of another that it is asked for."""
-        return self(Request(provider.family, provider.namespace, model or provider.model, ()))
+    def of(self, provider: Provider) -> Price | None:
+        """The price of a provider's model."""
+        return self(Request(provider.family, provider.namespace, provider.model, ()))
 
-    def require(self, models: Iterable[tuple[Provider, str]]) -> None:
-        """`ConfigError` where a model has no known price, or one of those that prompts name and
-        their providers are asked for."""
-        for provider, model in (*((provider, "") for _, provider in self._asked), *models):
-            if self.of(provider, model) is None:
-                raise unknown_price(model or provider.model)
+    def require(self) -> None:
+        """`ConfigError` where a model has no known price."""
+        for _, provider in self._asked:
+            if self.of(provider) is None:
+                raise unknown_price(provider.model)
 
 
 def unknown_price(model: str) -> ConfigError:
