@@ -3,39 +3,137 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
-from claimscore.baseline.doubts import is_doubtful_word
+from claimscore.baseline import modifiers
+from claimscore.baseline.conjuncts import shares_object
+from claimscore.baseline.doubts import is_doubtful_beside, is_doubtful_word
 from claimscore.baseline.tree import Tree, words_of
 
 _CONTRASTS = ("although", "though", "whereas")
 _TIMES = ("while", "whilst", "since", "as")
 
 
-def separate(tree: Tree) -> list[int]:
-    """Cut a tree between its clauses, and return the heads of what it falls into, in order.
+class Clause(NamedTuple):
+    """The head of a clause, and what it shares with the one before: a subject, and verbs."""
 
-    Cut are coordinated clauses that have each a subject, those joined by a comma alone, contrasts
-    and reasons. The conjunctions no longer count as words of the clauses.
+    root: int
+    subject: list[int] | None = None
+    verbs: tuple[int, ...] = ()
+
+
+def separate(tree: Tree) -> list[Clause]:
+    """Cut a tree between its clauses, and return what it falls into, in order.
+
+    Cut are coordinated clauses and predicates, clauses joined by a comma alone, contrasts and
+    reasons. The conjunctions no longer count as words of the clauses.
     """
     roots = [index for index in range(len(tree)) if tree.heads[index] == index]
-    waiting = [root for root in roots if tree.is_verb(root) and tree.subject(root) is not None]
+    clauses = [Clause(root) for root in roots if tree.labels[root] != "punct"]
+    waiting = [c for c in clauses if tree.is_verb(c.root) and not tree.of(c.root, "mark")]
     while waiting:
-        head = waiting.pop()
+        above = waiting.pop()
+        head, subject = above.root, tree.subject(above.root)
+        shared = above.subject if subject is None else modifiers.subject_phrase(tree, subject)
+        if subject is None and shared is None:
+            continue
         for child in reversed(list(tree.children[head])):
+            clause = Clause(child)
             if _is_separate(tree, head, child):
                 _take_beginning(tree, head, child)
-                tree.cut(child, _conjunctions(tree, head, child))
-                roots.append(child)
-                waiting.append(child)
-            elif tree.labels[child] == "conj" and tree.is_verb(child):
-                waiting.append(child)
-    return sorted(root for root in roots if tree.labels[root] != "punct")
+            else:
+                child, verbs = _predicate(tree, head, child)
+                if verbs is None or not shared:
+                    continue
+                clause = Clause(child, shared, verbs)
+            tree.cut(child, _conjunctions(tree, head, child))
+            clauses.append(clause)
+            waiting += [clause] if tree.is_verb(child) else []
+    return sorted(clauses)
+
+
+def _predicate(tree: Tree, head: int, child: int) -> tuple[int, tuple[int, ...] | None]:
+    """A word that is the head of a predicate of the subject of `head`, and the verbs that the two
+    share; None for the verbs where there is no such word."""
+    none = child, None
+    if child < head or (head in tree.hypothetical and not tree.of(head, "neg")):
+        return none
+    marks = [n for n in sorted(tree.subtree(child))[:2] if tree.labels[n] == "mark"]
+    if marks:
+        if tree.lower[marks[0]] not in _CONTRASTS[:2] or tree.labels[child] != "advcl":
+            return none
+        joined = "but"
+    else:
+        inner = [c for c in tree.of(child, "conj") if tree.labels[child] in ("acomp", "attr")]
+        child = inner[-1] if inner else child
+        before = min(tree.subtree(child)) - 1
+        joined = tree.lower[before]
+        if tree.labels[before] != "cc" or joined not in ("and", "but", "yet"):
+            return none
+        if _is_correlated(tree, head) or _lists_without(tree, head, child, before):
+            return none
+    if tree.of(head, "neg") and joined == "and":
+        return child, None
+    if tree.subject(child) is not None or not _is_at_an_end(tree, head, child):
+        return child, None
+    if tree.is_verb(child) and tree.is_finite(child):
+        return child, () if _is_other_verb(tree, head, child, joined) else None
+    verbs = [c for c in tree.auxiliaries(head) if c < head]
+    if tree.lower[head] in words_of("be"):
+        verbs.append(head)
+    elif not tree.of(head, "auxpass") or tree.tags[child][:2] != "JJ":
+        return child, None
+    return child, tuple(verbs) if _is_state(tree, head, child, joined) else None
+
+
+def _lists_without(tree: Tree, head: int, last: int, conjunction: int) -> bool:
+    """Whether a list before a word lacks a conjunction without the one before the word."""
+    listed = [
+        (tree.heads[n], n)
+        for n in tree.subtree(head)
+        if tree.labels[n] == "conj" and head < n < conjunction
+    ]
+    return tree.labels[tree.heads[last]] == "conj" or any(
+        not {c for member in pair for c in tree.of(member, "cc")} - {conjunction} for pair in listed
+    )
+
+
+def _is_other_verb(tree: Tree, head: int, verb: int, joined: str) -> bool:
+    """Whether a coordinated verb says something of the subject by itself."""
+    if tree.labels[verb] == "advcl":
+        return True
+    if tree.labels[verb] != "conj" or verb in tree.unsure or is_doubtful_word(tree, verb):
+        return False
+    return not shares_object(tree, head, verb) and not is_doubtful_beside(tree, verb, head)
+
+
+def _is_state(tree: Tree, head: int, word: int, joined: str) -> bool:
+    """Whether a word behind "is" and a conjunction says how the subject is."""
+    tag, first = tree.tags[word][:2], tree.of(head, "acomp", "attr", "prep")
+    if tree.lower[head] not in words_of("be"):
+        return True
+    said = [c for c in first if head < c < word]
+    if not said or tree.auxiliaries(word):
+        return False
+    kinds = {tree.tags[c][:2] for c in said}
+    if tag == "JJ" and not tree.of(word, "det"):
+        described = "JJ" not in kinds and tree.of(word, "advmod", "prep")
+        return joined != "and" or bool(described)
+    if tree.tags[word] == "VBN":
+        return "JJ" in kinds
+    if tag == "IN":
+        used = {tree.lower[n] for c in said for n in tree.subtree(c)}
+        placed = tree.lower[word] in words_of("locatives") - used and tree.of(word, "pobj")
+        return bool(placed) and "NN" not in kinds
+    if tag == "RB":
+        return bool(tree.of(word, "prep"))
+    return tag == "NN" and tree.has_article(word) and "JJ" in kinds
 
 
 def _conjunctions(tree: Tree, head: int, child: int) -> list[int]:
     """The words that join a clause to its head: "but", "although", "so"."""
     first = min(tree.subtree(child))
-    before = [c for c in tree.of(head, "cc") if c == first - 1]
+    before = [c for c in (first - 1,) if c >= 0 and tree.labels[c] == "cc"]
     marks = [n for n in sorted(tree.subtree(child))[:2] if tree.labels[n] == "mark"]
     joining = ("even", "so", "yet", "though", "although")
     later = child if child > head else head

@@ -76,7 +76,8 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         alike = placed or len({tree.lower[m] for m in members}) == 1
         return alike and len({tree.is_time(m) for m in members}) == 1
     if tree.tags[first].startswith("JJ"):
-        return tree.labels[first] in ("acomp", "attr", "conj") or _are_kinds(tree, members)
+        predicates = ("acomp", "attr", "conj", "ROOT")
+        return tree.labels[first] in predicates or _are_kinds(tree, members)
     above = list(tree.ancestors(first))[:2]
     if _may_be_another(tree, members, verb):
         return False
@@ -227,6 +228,8 @@ def shares_object(tree: Tree, verb: int, other: int) -> bool:
     behind = any(c > verb and tree.labels[c] not in _BESIDE for c in tree.children[verb])
     if any(c > other for c in tree.of(verb, "dobj", "attr", "acomp")):
         return True
+    if tree.of(verb, "auxpass") and tree.is_finite(other):
+        return False
     return not behind and bool(tree.of(other, "dobj", "attr", "acomp"))
 
 

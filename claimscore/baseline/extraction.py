@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from claimscore.baseline import modifiers
-from claimscore.baseline.clauses import separate
+from claimscore.baseline.clauses import Clause, separate
 from claimscore.baseline.conjuncts import (
     Coordination,
     Inserts,
@@ -75,22 +75,22 @@ def extract(tree: Tree) -> list[str] | None:
     titles = list(filter(None, (modifiers.title_of(tree, index) for index in range(len(tree)))))
     claims: dict[str, str] = {}
     try:
-        for root in separate(tree):
-            for claim in _claims_of(tree, root, titles) or [_whole(tree, root)]:
+        for clause in separate(tree):
+            for claim in _claims_of(tree, clause, titles) or [_whole(tree, clause)]:
                 claims.setdefault(claim.lower(), claim)
     except Unsure:
         return None
     return list(claims.values()) if len(claims) > 1 else None
 
 
-def _claims_of(tree: Tree, root: int, titles: list[modifiers.Title]) -> list[str]:
+def _claims_of(tree: Tree, clause: Clause, titles: list[modifiers.Title]) -> list[str]:
     """The claims of a clause; none where its parts are unsure."""
     most: list[str] = []
-    if any(is_doubtful_word(tree, index) for index in tree.subtree(root)):
+    if any(is_doubtful_word(tree, index) for index in tree.subtree(clause.root)):
         return most
     for cuts_lists, cuts_adjuncts in ((True, True), (False, True), (True, False), (False, False)):
         try:
-            claims = _Extraction(tree, titles, cuts_lists, cuts_adjuncts).claims(root)
+            claims = _Extraction(tree, titles, cuts_lists, cuts_adjuncts).claims(clause)
         except Unsure:
             continue
         if len(claims) > 1:
@@ -99,15 +99,16 @@ def _claims_of(tree: Tree, root: int, titles: list[modifiers.Title]) -> list[str
     return most
 
 
-def _whole(tree: Tree, root: int) -> str:
+def _whole(tree: Tree, clause: Clause) -> str:
     """A clause as one claim, without the words that join it to others."""
+    root = clause.root
     nodes = sorted(tree.subtree(root))
     beside = [n for n in tree.children[root] if tree.lower[n] in words_of("dropped_adverbs")]
     while nodes and (tree.labels[nodes[0]] in ("cc", "punct", "intj") or nodes[0] in beside):
         nodes.pop(0)
     while nodes and set(tree.words[nodes[-1]]) <= set("-–—"):
         nodes.pop()
-    return text_of(tree, nodes, set())
+    return text_of(tree, [*(clause.subject or ()), *clause.verbs, *nodes], set())
 
 
 class _Extraction:
@@ -120,11 +121,17 @@ class _Extraction:
         #: Words that say nothing, such as "for example".
         self.empty: set[int] = set()
 
-    def claims(self, root: int) -> list[str]:
-        tree = self.tree
-        if not tree.is_verb(root) or tree.subject(root) is None:
+    def claims(self, clause: Clause) -> list[str]:
+        tree, root = self.tree, clause.root
+        if clause.subject is None and (not tree.is_verb(root) or tree.subject(root) is None):
             raise Unsure
-        drafts = self._clause(root)
+        form = VerbForm(clause.verbs) if clause.verbs else None
+        if clause.subject is None or tree.is_verb(root):
+            drafts = self._clause(root, clause.subject, form)
+        else:
+            nodes = modifiers.without_modifiers(tree, tree.subtree(root))
+            parts = self._parts(nodes, None, nodes)
+            drafts = [self._draft(part, root, False, clause.subject, form) for part in parts]
         for noun in sorted(tree.subtree(root)):
             drafts += self._of_noun(noun)
         self._refuse_loss(root, drafts)

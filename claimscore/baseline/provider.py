@@ -84,9 +84,9 @@ class ClaimMaker:
         for sentence in new:
             text, titles = first[sentence]
             of_parts = list(islice(trees, len(parts[sentence])))
+            mentions = [mentions_of(tree) for tree in of_parts]  # before the trees are cut
             claims = _claims_of(text, parts[sentence], of_parts)
             claims = [_with_each_title(of_part, titles) for of_part in claims]
-            mentions = [mentions_of(tree) for tree in of_parts]
             known[sentence] = readings[sentence] = _Reading(claims, mentions)
         for oldest in list(islice(known, max(0, len(known) - _REMEMBERED))):
             known.pop(oldest, None)

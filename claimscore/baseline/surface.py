@@ -250,6 +250,5 @@ def _belong_together(tree: Tree, left: int, right: int) -> bool:
         return True
     number = tree.tags[left] == "CD" and tree.tags[right][:2] in ("NN", "JJ")
     number = number or (tree.is_name(left) and tree.tags[right] == "CD")
-    return (
-        number or "POS" in (tree.tags[left], tree.tags[right]) or tree.lower[right] in ("'s", "’s")
-    )
+    genitive = tree.lower[right] in ("'s", "’s") and tree.tags[right] != "VBZ"
+    return number or genitive or "POS" in (tree.tags[left], tree.tags[right])

@@ -319,6 +319,10 @@ class Tree:
                     self.move(index, clauses[-1])
             if self.lower[index] in ("n't", "n’t"):
                 self.tags[index], self.labels[index] = "RB", "neg"
+            if self.labels[index][:5] == "nsubj" and self.labels[head] in ("aux", "auxpass"):
+                self.move(index, self.heads[head])
+            if self.lower[index : index + 3] == ["as", "well", "as"]:
+                self._join(index)
         for listing in range(len(self)):
             if self.lower[listing] == "including" and self.labels[listing] == "prep":
                 self._to_plural(listing)
@@ -333,6 +337,13 @@ class Tree:
                     self.move(index, head)
             elif label == "conj" and self.tags[index].startswith("NN") and head < index:
                 self._to_last_object(index, head)
+
+    def _join(self, index: int) -> None:
+        """ "as well as" before a member of a list is an "and"."""
+        if self.labels[index + 2] == "cc":
+            for word in range(index, index + 3):
+                self.move(word, self.heads[index + 2])
+                self.labels[word], self.lower[word], self.tags[word] = "cc", "and", "CC"
 
     def _to_plural(self, listing: int) -> None:
         """ "clubs in his career including X": X is one of the clubs."""

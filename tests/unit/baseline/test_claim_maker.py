@@ -131,6 +131,16 @@ The garden is well kept even though it is tiny.
     The garden is well kept. | It is tiny.
 Coffee or tea is served, but the cake was also cold.
     Coffee or tea is served. | The cake was cold.
+The suite is spacious and cleaned to a good standard.
+    The suite is spacious. | The suite is cleaned to a good standard.
+The beds were soft but in poor condition.
+    The beds were soft. | The beds were in poor condition.
+The rooms here are lovely, although slightly small.
+    The rooms here are lovely. | The rooms here are slightly small.
+It has been repainted and includes a desk, but isn't far from the station.
+    It has been repainted. | It includes a desk. | It isn't far from the station.
+It offers tea as well as cake.
+    It offers tea. | It offers cake.
 """)
 
 #: Sentences that say one thing, or whose parts would not be true alone.
@@ -183,6 +193,7 @@ WHOLE = [
     "The tea was cold, the waiter said.",
     "He acted as though he owned the bar.",
     "This is because the tea is cold.",
+    "The soup is not hot and good.",
 ]
 
 
