@@ -326,7 +326,8 @@ def choose(
     inserts: Inserts = {}
     for child in tree.children[first]:
         if child > max(members) and tree.labels[child] not in ("conj", "cc", "punct"):
-            if member != members[-1] and not _shares_phrases(tree, members):
+            sure = _shares_phrases(tree, members) and tree.lower[child] not in ("for", "to", "with")
+            if member != members[-1] and not sure:
                 dropped |= tree.subtree(child)  # it may be of the last alone
             elif member != first:
                 dropped -= tree.subtree(child)
@@ -380,7 +381,7 @@ def _shared_determiner(tree: Tree, first: int, member: int, start: int) -> Inser
         return {}
     shared = determiners[0]
     low = tree.lower[shared]
-    if tree.tags[shared] == "PRP$":
+    if tree.tags[shared] == "PRP$" or low in ("these", "this", "those"):
         return {start: (shared,)}
     plural = tree.tags[member] == "NNS"
     if plural and tree.is_agent(member):

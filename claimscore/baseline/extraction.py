@@ -298,9 +298,8 @@ class _Extraction:
         asides = list(self._asides(nodes, verb)) if self.cuts_adjuncts else []
         nodes = nodes.difference(*asides)
         adjuncts = self._adjuncts(chain, nodes) if self.cuts_adjuncts else []
-        if (
-            tree.labels[chain[-1]] == "xcomp"
-        ):  # "is in the frame to replace", "calls for wages to be paid"
+        if tree.labels[chain[-1]] == "xcomp":
+            # "is in the frame to replace", "calls for wages to be paid"
             adjuncts = [a for a in adjuncts if not verb < min(a) < chain[1]]
         self._take_complements_of_objects(chain[-1], adjuncts)
         if not has_object:
@@ -323,7 +322,11 @@ class _Extraction:
             variants.insert(0, (brief, brief))
         after = [adjunct for adjunct in adjuncts if min(adjunct) > verb]
         for adjunct in adjuncts:
-            is_clause = any(tree.labels[n] == "advcl" and tree.heads[n] in chain for n in adjunct)
+            is_clause = any(
+                (tree.labels[n] == "pcomp" and tree.is_verb(n))
+                or (tree.labels[n] == "advcl" and tree.heads[n] in chain)
+                for n in adjunct
+            )
             needs = after and not has_object and (min(adjunct) < verb or is_clause)
             needed = after[0] if needs else set()
             if self._may_be_of_noun(adjunct):
@@ -453,6 +456,7 @@ class _Extraction:
         )
 
     def _may_be_of_noun(self, adjunct: Words) -> bool:
+        """Whether an adjunct may belong to the noun before it, so that it stays beside it."""
         tree, before = self.tree, min(adjunct) - 1
         unsure = any(n in tree.unsure and tree.heads[n] not in adjunct for n in adjunct)
         return unsure and tree.words[before] != "," and not tree.is_year_or_month(before)
@@ -665,6 +669,8 @@ class _Extraction:
         noun = tree.heads[listing]
         head = tree.first_conjunct(noun)
         if tree.tags[noun] not in ("NNS", "NNPS") or tree.labels[head] not in ("dobj", "pobj"):
+            return parts
+        if tree.labels[head] == "pobj" and tree.lower[tree.heads[head]] in ("across", "between"):
             return parts
         if tree.lower[noun] in words_of("not_listed") or tree.is_year_or_month(noun):
             return parts

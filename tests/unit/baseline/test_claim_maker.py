@@ -67,6 +67,12 @@ Anna Dahl, Tom Hill and Mary Dean all made history.
     Anna Dahl made history. | Tom Hill made history. | Mary Dean made history.
 He played for the Boston Bears and New York Lions.
     He played for the Boston Bears. | He played for the New York Lions.
+Tom studied in Rome before going to Oslo.
+    Tom studied in Rome. | Tom studied in Rome before going to Oslo.
+These elements and processes are controlled by laws.
+    These elements are controlled by laws. | These processes are controlled by laws.
+Tom Hill served as a minister and ambassador to Rome.
+    Tom Hill served as a minister. | Tom Hill served as an ambassador to Rome.
 She plays for Ajax and the national team.
     She plays for Ajax. | She plays for the national team.
 She works in Telugu and Tamil films.
