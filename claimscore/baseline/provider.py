@@ -69,7 +69,7 @@ class ClaimMaker:
             of_text: list[str] = []
             for claims, mentions in parts:
                 names = antecedents.read(mentions)
-                of_text += [completed(claim, names) for claim in claims]
+                of_text += [completed(claim, names, mentions.her) for claim in claims]
             made.append(of_text)
         return made
 

@@ -22,6 +22,10 @@ _FORMS = {
     "they": ("they", "them", "their"),
 }
 _PRONOUN = {form: pronoun for pronoun, forms in _FORMS.items() for form in forms}
+_PEOPLE = ("person", "name")
+#: The kinds of subjects that a pronoun may stand for.
+_KINDS = {"he": _PEOPLE, "she": _PEOPLE, "it": ("thing", "name"), "they": ("things",)}
+_SPEAKERS = frozenset({"i", "me", "my", "our", "we"})
 _POSSESSIVE = ("his", "hers", "its", "their")
 _SUBJECTS = ("nsubj", "nsubjpass")
 #: What a clause may add to "it is" without that "it" stands for anything.
@@ -48,7 +52,7 @@ class Subject(NamedTuple):
 class Mentions(NamedTuple):
     """The subject of a sentence, the place of the first use of each pronoun that may be completed,
     the other persons as place, label and pronoun, the pronouns that other things agree with, and
-    those that stand before each subject that agrees with them."""
+    those that stand before each subject that agrees with them; and the labels of "her"."""
 
     subject: Subject = Subject()
     pronouns: Mapping[str, int] = MappingProxyType({})
@@ -56,6 +60,7 @@ class Mentions(NamedTuple):
     has_kin: bool = False
     things: frozenset[str] = frozenset()
     leading: frozenset[str] = frozenset()
+    her: frozenset[str] = frozenset()
 
 
 def mentions_of(tree: Tree | None) -> Mentions:
@@ -78,8 +83,11 @@ def mentions_of(tree: Tree | None) -> Mentions:
     }
     has_kin = not words_of("kin").isdisjoint(tree.lower)
     uses = _uses(tree)
+    her = frozenset(tree.labels[k] for k in range(len(tree)) if tree.lower[k] == "her")
     leading = {pronoun for pronoun, place in uses.items() if _leads(tree, pronoun, place)}
-    return Mentions(subject, uses, tuple(others), has_kin, frozenset(things), frozenset(leading))
+    return Mentions(
+        subject, uses, tuple(others), has_kin, frozenset(things), frozenset(leading), her
+    )
 
 
 def _subject(tree: Tree, root: int) -> Subject:
@@ -98,7 +106,8 @@ def _subject(tree: Tree, root: int) -> Subject:
         name = _name(tree, head)
         nouns = [*tree.of(root, "attr"), *tree.of(head, "compound")]
         is_born = tree.lower[root] == "born" or any(map(tree.is_agent, nouns))
-        pronoun = _gender(" ".join([name, *(tree.words[noun] for noun in nouns)]))
+        genders = map(_gender, (name, *(tree.words[noun] for noun in nouns)))
+        pronoun = next(filter(None, genders), "")
         if tree.is_year_or_month(head):
             return Subject()
         is_defined = any(tree.of(noun, "det") for noun in tree.of(root, "attr"))
@@ -115,14 +124,19 @@ def _subject(tree: Tree, root: int) -> Subject:
 def _is_human(tree: Tree, noun: int) -> bool:
     low = tree.lower[noun]
     if tree.is_name(noun):
-        return not tree.of(noun, "det")
+        return not tree.of(noun, "det", "poss")
     if low in words_of("titles") | words_of("kin"):
         return True
     return low.endswith(_PERSONS) and low not in words_of("no_titles")
 
 
 def _uses(tree: Tree) -> dict[str, int]:
-    """The first place of each pronoun that no quotation holds and that stands for something."""
+    """The first place of each pronoun that no quotation holds and that stands for something; of
+    none where the words are someone's own ("I")."""
+    if any(
+        low in _SPEAKERS and tag != "NNP" for low, tag in zip(tree.lower, tree.tags, strict=True)
+    ):
+        return {}
     places: dict[str, int] = {}
     unclear: set[str] = set()
     for index, low in enumerate(tree.lower):
@@ -187,12 +201,10 @@ def _is_organisation(name: str) -> bool:
 
 def _gender(name: str) -> str:
     """The pronoun of a name with a title or a first name that is known."""
-    for word in name.lower().replace(".", "").split():
-        if word in words_of("male"):
-            return "he"
-        if word in words_of("female"):
-            return "she"
-    return ""
+    words = [w for w in name.lower().replace(".", "").split() if w not in ("dr", "prof", "pc")]
+    if not words:
+        return ""
+    return "he" if words[0] in words_of("male") else "she" if words[0] in words_of("female") else ""
 
 
 def _name(tree: Tree, head: int) -> str:
@@ -202,6 +214,11 @@ def _name(tree: Tree, head: int) -> str:
         or (first > 1 and tree.lower[first - 1] in _particles() and tree.is_name(first - 2))
     ):
         first -= 1
+    while first < head and (
+        tree.lower[first].endswith("-old")
+        or (not first and tree.lower[0] in words_of("titles") - words_of("male"))
+    ):
+        first += 1
     return _words(tree, first, head)
 
 
@@ -212,8 +229,9 @@ def _particles() -> frozenset[str]:
 def _phrase(tree: Tree, head: int) -> str:
     """A noun with what stands before it."""
     before = [n for c in tree.of(head, *_BEFORE_NOUNS) if c < head for n in tree.subtree(c)]
-    text = _words(tree, min([head, *before]), head)
-    return text if tree.is_name(0) else text[0].lower() + text[1:]
+    first = min([head, *before])
+    text = _words(tree, first, head)
+    return text if tree.is_name(first) else text[0].lower() + text[1:]
 
 
 def _words(tree: Tree, first: int, last: int) -> str:
@@ -242,7 +260,7 @@ class Antecedents:
             )
         names: dict[str, str] = {}
         for pronoun, place in mentions.pronouns.items():
-            if subject.kind in ("person", "name", "thing", "things") and place > subject.place:
+            if subject.kind in _KINDS[pronoun] and place > subject.place:
                 if self._is_own(pronoun, place, subject, mentions, is_topic):
                     names[pronoun] = subject.text
                     subject = _with_pronoun(subject, pronoun)
@@ -272,10 +290,8 @@ class Antecedents:
         """Whether a pronoun in or before the subject stands for the topic."""
         topic = self._topic
         if pronoun in ("it", "they"):
-            kinds = {"it": ("thing", "name"), "they": ("things",)}[pronoun]
-            return topic.is_certain and topic.kind in kinds and not self._rivals
-        is_person = topic.kind == "person" or (topic.kind == "name" and topic.is_certain)
-        agrees = is_person and topic.pronoun in ("", pronoun)
+            return topic.is_certain and topic.kind in _KINDS[pronoun] and not self._rivals
+        agrees = topic.kind in _PEOPLE and topic.pronoun in ("", pronoun)
         return agrees and not {"", pronoun}.intersection(self._rivals)
 
     def _move_on(self, subject: Subject, mentions: Mentions, is_topic: bool) -> None:
@@ -319,8 +335,11 @@ def _with_pronoun(subject: Subject, pronoun: str) -> Subject:
     return subject._replace(pronoun=pronoun, kind="person") if is_person else subject
 
 
-def completed(claim: str, names: Mapping[str, str]) -> str:
-    """A claim with a name for the first pronoun that stands for it, unless it has the name."""
+def completed(claim: str, names: Mapping[str, str], her: frozenset[str]) -> str:
+    """A claim with a name for the first pronoun that stands for it, unless it has the name.
+
+    `her` are the labels of "her" in its sentence: where they differ the pronoun stays.
+    """
     for pronoun, name in names.items():
         if any(
             word in claim for word in name.split() if word[0].isupper() or word == name.split()[-1]
@@ -335,7 +354,9 @@ def completed(claim: str, names: Mapping[str, str]) -> str:
                 continue
             is_perfect = re.match(r"['’]s (?:been|become|got|had)\b", following)
             following = (" has" if is_perfect else " is") + following[2:]
-        owns = form in _POSSESSIVE or (form == "her" and re.match(r" \w", following))
+        if form == "her" and "poss" in her and len(her) > 1:
+            continue
+        owns = form in _POSSESSIVE or (form == "her" and "poss" in her)
         ending = ("'" if name.endswith("s") else "'s") if owns else ""
         claim = claim[: match.start()] + name + ending + following
     return claim[:1].upper() + claim[1:]

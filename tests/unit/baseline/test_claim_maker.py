@@ -275,6 +275,12 @@ Ann Lee is a singer. "She is old," said the judge.
     "She is old," said the judge.
 The hotel is old. It is cosy.
     The hotel is cosy.
+Ann Lee is a singer. I like her songs.
+    I like her songs.
+Captain Ann Lee left. The judge asked her to pay.
+    The judge asked her to pay.
+Ann Lee is a singer. A song made her happy.
+    A song made Ann Lee happy.
 The hotel is old. It is clear that a bar is missing.
     It is clear that a bar is missing.
 The hotel has a bar. It is cosy.
