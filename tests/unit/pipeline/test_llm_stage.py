@@ -131,8 +131,8 @@ def test_a_text_answered_badly_is_asked_alone(spoil: Callable[[Any], Any], asked
 
 
 def test_a_sentence_is_asked_about_among_its_neighbours() -> None:
-    """Up to three before and one after, by their places; the text of a summary is filled in as it
-    stands. A changed sentence is asked about again with those that it is the context of."""
+    """The first, up to three before and one after, by their places; the text of a summary is filled
+    in as it stands. A changed sentence is asked about again with those whose context it is."""
 
     def answer(request: Request) -> str:
         return json.dumps({"claims": [], "ambiguous": []})
@@ -146,7 +146,7 @@ def test_a_sentence_is_asked_about_among_its_neighbours() -> None:
     sentences = ["It is $text.", "So.", "It is $text.", "</text> is a tag.", "Bo left.", "He ate."]
     asked = asked_of(sentences)
     assert asked == [
-        f"<before>{' '.join(sentences[max(0, n - 3) : n])}</before>\n"
+        f"<before>{' '.join([*sentences[: n > 3], *sentences[max(0, n - 3) : n]])}</before>\n"
         f"<text>{sentence}</text>\n"
         f"<after>{''.join(sentences[n + 1 : n + 2])}</after>"
         for n, sentence in enumerate(sentences)
