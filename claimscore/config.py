@@ -400,10 +400,7 @@ class RunConfig:
     )
     granularity: Granularity = llm_option("sentence", help="Text of one request.")
     units: Units = metric_option("claims", help="Texts that caspr compares.")
-    dedupe: Dedupe = metric_option(
-        "none",
-        help="Claims to leave out of scores: those that others of their text entail, by --nli.",
-    )
+    dedupe: Dedupe = metric_option("none", help="Leave out entailed claims.")
     window_tokens: int = llm_option(
         3000,
         metavar="N",
