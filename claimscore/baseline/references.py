@@ -30,6 +30,9 @@ _POSSESSIVE = ("his", "hers", "its", "their")
 _SUBJECTS = ("nsubj", "nsubjpass")
 #: What a clause may add to "it is" without that "it" stands for anything.
 _EXTRAPOSED = ("ccomp", "xcomp", "advcl", "csubj", "mark", "relcl", "acl", "pcomp")
+#: With these "it" is the weather or the time of day.
+_WEATHER_VERBS = ("rain", "snow", "drizzl", "hail", "thunder")
+_OF_WEATHER = ("late", "early", "sunny", "windy", "cloudy", "foggy", "rainy", "stormy", "outside")
 _PERSONS = ("er", "or", "ist", "ian", "man", "woman", "boy", "girl", "old")
 _BEFORE_NOUNS = ("amod", "compound", "det", "nmod", "nummod")
 
@@ -174,8 +177,13 @@ def _is_empty(tree: Tree, it: int) -> bool:
     predicate = [verb, *tree.of(verb, "acomp", "attr")]
     is_extraposed = any(tree.of(node, *_EXTRAPOSED) for node in predicate)
     has_noun = any(tree.has_article(noun) for noun in tree.of(verb, "attr"))
+    is_weather = tree.lower[verb].startswith(_WEATHER_VERBS) or any(
+        tree.lower[node] in _OF_WEATHER
+        for part in predicate
+        for node in (part, *tree.children[part])
+    )
     before = tree.tags[:it]
-    return tree.labels[it] == "expl" or is_extraposed or has_noun or "IN" in before
+    return tree.labels[it] == "expl" or is_extraposed or has_noun or is_weather or "IN" in before
 
 
 def _is_person(tree: Tree, index: int) -> bool:

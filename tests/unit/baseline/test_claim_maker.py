@@ -283,6 +283,8 @@ Ann Lee is a singer. A song made her happy.
     A song made Ann Lee happy.
 The hotel is old. It is clear that a bar is missing.
     It is clear that a bar is missing.
+The hotel is old. It rained, and it was hot outside.
+    It rained. | It was hot outside.
 The hotel has a bar. It is cosy.
     It is cosy.
 The hotel is old but it is cosy.
