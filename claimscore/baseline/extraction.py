@@ -747,7 +747,8 @@ class _Extraction:
         drafts: list[Draft] = []
         titles = [title for title in self.titles if title.name[-1] == noun]
         phrases = tree.of(noun, "appos", "relcl", "acl") if tree.children[noun] else []
-        is_past = bool(tree.children[noun]) and self._is_past_around(noun)
+        is_subject = tree.labels[noun] in _SUBJECTS
+        is_past = bool(phrases or titles or is_subject) and self._is_past_around(noun)
         for child in phrases:
             label = tree.labels[child]
             if label == "appos" and modifiers.is_apposition_claim(tree, noun, child):

@@ -316,6 +316,8 @@ def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
     """
     first = tree.first_conjunct(noun)
     verb = tree.heads[first]
+    if tree.labels[first] == "attr" and tree.words[min(tree.subtree(first)) - 1] == ",":
+        return None  # "when she was six, an event that"
     if tree.labels[first] == "attr" and tree.lower[verb] in words_of("linking"):
         subject = tree.subject(verb)
         if tree.has_article(first) and subject is not None:

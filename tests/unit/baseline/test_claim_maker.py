@@ -188,6 +188,7 @@ WHOLE = [
     "The town is the largest producer of peaches in Europe.",
     "The board can sack players convicted of crimes.",
     "The team had three players in the list.",
+    "Anna Dahl was robbed when she was six, an event that inspired many people.",
     "Nobody was injured in the crash.",
     "She is an advocate for animals.",
     "The team can only win the cup with luck.",
