@@ -25,7 +25,7 @@ _PRONOUN = {form: pronoun for pronoun, forms in _FORMS.items() for form in forms
 _PEOPLE = ("person", "name")
 #: The kinds of subjects that a pronoun may stand for.
 _KINDS = {"he": _PEOPLE, "she": _PEOPLE, "it": ("thing", "name"), "they": ("things",)}
-_SPEAKERS = frozenset({"i", "me", "my", "our", "we"})
+_SPEAKERS = frozenset({"I", "me", "my", "our", "we", "My", "Our", "We"})
 _POSSESSIVE = ("his", "hers", "its", "their")
 _SUBJECTS = ("nsubj", "nsubjpass")
 #: What a clause may add to "it is" without that "it" stands for anything.
@@ -137,7 +137,8 @@ def _uses(tree: Tree) -> dict[str, int]:
     """The first place of each pronoun that no quotation holds and that stands for something; of
     none where the words are someone's own ("I")."""
     if any(
-        low in _SPEAKERS and tag != "NNP" for low, tag in zip(tree.lower, tree.tags, strict=True)
+        word in _SPEAKERS and tree.tags[k] != "NNP" and (not k or word == "I" or word.islower())
+        for k, word in enumerate(tree.words)
     ):
         return {}
     places: dict[str, int] = {}
