@@ -37,7 +37,8 @@ _VERDICTS = {
 def sections_of(comparison: Comparison) -> Iterator[Section]:
     """All tables of a comparison that have something to show, and the words about them."""
     for run in comparison.runs:
-        yield Section(f"{run.b.label} against {run.a.label}", notes=tuple(verdict_lines(run)))
+        notes = tuple(verdict_lines(comparison, run))
+        yield Section(f"{run.b.label} against {run.a.label}", notes=notes)
     yield _sources(comparison)
     for run in comparison.runs:
         yield _settings(run)
@@ -47,7 +48,7 @@ def sections_of(comparison: Comparison) -> Iterator[Section]:
             _counts(run),
             _groups(run, comparison.config.by or ""),
             _changes(run),
-            _moves(run),
+            _moves(comparison, run),
             _units(run),
         )
         yield from (section for section in later if section.rows)
@@ -56,7 +57,7 @@ def sections_of(comparison: Comparison) -> Iterator[Section]:
 
 def signature_of(comparison: Comparison) -> str:
     """All that changes the numbers of a comparison, in one line."""
-    names = ("runs", "metrics", "by", "samples", "seed")
+    names = ("runs", "metrics", "by", "noise", "samples", "seed")
     settings = {name: getattr(comparison.config, name) for name in names}
     return signature("compare", settings | {"metrics": comparison.config.metrics or "all"})
 
@@ -73,7 +74,7 @@ def _sources(comparison: Comparison) -> Section:
     return Section("Runs", ("run", "where", "records"), rows, tuple(notes))
 
 
-def verdict_lines(run: RunComparison) -> Iterator[str]:
+def verdict_lines(comparison: Comparison, run: RunComparison) -> Iterator[str]:
     """What the comparison says of each metric, what its records could have shown, and how many a
     difference takes."""
     for row in run.metrics:
@@ -92,6 +93,10 @@ def verdict_lines(run: RunComparison) -> Iterator[str]:
             says = f"no difference is shown: {says} over {many}"
         else:
             says = f"{run.b.label} is {row.verdict}: {says} over {many}"
+        if noise := comparison.noise.get(row.metric):
+            limit, mean = number(noise.repeatability, places), signed(noise.mean, places)
+            by = f"a record by up to {limit}, the mean by {mean}"
+            says += f"; identical inputs move {by if noise.repeatability else 'none of them'}"
         if row.verdict == "not shown":
             least = number(one.least_detectable, places)
             says += f". {many} show a difference of {least} in {100 * POWER:.0f} % of cases"
@@ -222,11 +227,17 @@ def _changes(run: RunComparison) -> Section:
     return Section(title, ("table", "side", *KINDS), rows)
 
 
-def _moves(run: RunComparison) -> Section:
-    """The records that moved most, metric by metric."""
+def _moves(comparison: Comparison, run: RunComparison) -> Section:
+    """The records that moved most, metric by metric; where noise is known, if by more than that."""
     a, b = run.a.label, run.b.label
-    header = ("metric", "record", a, b, f"{b} − {a}")
-    rows = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
+    header: tuple[str, ...] = ("metric", "record", a, b, f"{b} − {a}")
+    rows: list[tuple[str, ...]] = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
+    if comparison.config.noise is not None:
+        header = (*header, "beyond noise")
+        for place, move in enumerate(run.moves):
+            noise = comparison.noise.get(move.metric)
+            is_beyond = noise and abs(move.difference) > noise.repeatability
+            rows[place] += ("not known" if noise is None else "yes" if is_beyond else "no",)
     return Section(f"Moved most, {a} to {b}", header, rows)
 
 
@@ -336,13 +347,19 @@ FORMAT = 2
 def to_json(comparison: Comparison, gates: Sequence[Gate] = ()) -> dict[str, Any]:
     """The comparison by the names of its parts, `a` the baseline and `b` the other run, with
     `gates` where there are conditions; what cannot be computed is null, and `reason` says why."""
-    runs = [{**_plain(run), "verdict": list(verdict_lines(run))} for run in comparison.runs]
+    runs = [
+        {**_plain(run), "verdict": list(verdict_lines(comparison, run))} for run in comparison.runs
+    ]
     method = {"level": LEVEL, "alpha": ALPHA, "equal_within": EQUAL_WITHIN, "correction": "holm"}
     return {
         "format": FORMAT,
         "claimscore": __version__,
         "config": _plain(comparison.config),
         "method": method,
+        "noise": {
+            metric: {"difference": _plain(one), "limit": one.repeatability}
+            for metric, one in comparison.noise.items()
+        },
         "runs": runs,
         **({"gates": _plain(gates)} if gates else {}),
     }
