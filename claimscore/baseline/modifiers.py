@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from claimscore.baseline.surface import Draft, article, be
-from claimscore.baseline.tree import Tree, words_of
+from claimscore.baseline.tree import FINITE, Tree, words_of
 
 _COMMON = ("NN", "NNS")
 
@@ -136,6 +136,8 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
         return False
     if other in tree.unsure or any(tree.lower[c] == "&" for c in tree.of(noun, "cc")):
         return False
+    if is_apart(tree, noun, other):
+        return False
     located = tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("in", "at", "from")
     if located and tree.lower[other] not in words_of("places"):
         return False
@@ -167,6 +169,11 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
     if any(tree.lower[c] == "or" for c in tree.of(other, "cc")):
         return False
     return not tree.is_verb(noun) and tree.labels[noun] != "npadvmod"
+
+
+def is_apart(tree: Tree, noun: int, other: int) -> bool:
+    """Whether a finite verb stands between two nouns, so that they are hardly one thing."""
+    return any(tree.tags[n] in FINITE for n in range(noun, other))
 
 
 def place_of(tree: Tree, noun: int) -> str:
@@ -328,6 +335,8 @@ def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
     if any(conjunct < clause for conjunct in tree.of(noun, "conj")) or tree.tags[noun] == "PRP":
         return None
     if tree.labels[noun] == "appos" and tree.has_article(noun) and tree.is_name(tree.heads[noun]):
+        if is_apart(tree, tree.heads[noun], noun):
+            return None
         noun = tree.heads[noun]
     nodes = [*tree.auxiliaries(clause), clause]
     plural = tree.labels[clause] == "relcl" and any(
