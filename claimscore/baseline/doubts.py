@@ -100,6 +100,8 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
     start, tag = min(tree.subtree(verb)), tree.tags[verb]
     if start and tree.tags[start - 1][:2] in ("NN", "PR", "CD", "DT"):
         return True  # that is its subject, read as part of the clause before
+    if tree.of(first, "acomp") and tag == "VBD" and tree.lower[verb].endswith("ed"):
+        return not tree.of(verb, "dobj", "attr", "acomp", "npadvmod", "xcomp", "ccomp")
     if tree.lower[first] == "born" and tag == "VBN" and not auxiliaries:
         return tree.lower[verb] not in ("raised", "educated", "brought", "bred")
     if tree.of(first, "auxpass") and not auxiliaries:

@@ -75,12 +75,38 @@ def extract(tree: Tree) -> list[str] | None:
     titles = list(filter(None, (modifiers.title_of(tree, index) for index in range(len(tree)))))
     claims: dict[str, str] = {}
     try:
+        if praised := _praised(tree):
+            return praised
         for clause in separate(tree):
             for claim in _claims_of(tree, clause, titles) or [_whole(tree, clause)]:
                 claims.setdefault(claim.lower(), claim)
     except Unsure:
         return None
     return list(claims.values()) if len(claims) > 1 else None
+
+
+def _praised(tree: Tree) -> list[str] | None:
+    """Of "Great food, friendly staff." that the food is great and the staff is friendly; None where
+    the sentence is no list of nouns with one adjective each."""
+    words = [n for n in range(len(tree)) if tree.labels[n] not in ("punct", "cc")]
+    nouns = [n for n in words if tree.tags[n] in ("NN", "NNS")]
+    claims = []
+    for noun in nouns:
+        adjectives = tree.of(noun, "amod")
+        if len(adjectives) != 1 or tree.labels[noun] not in ("ROOT", "conj"):
+            return None
+        described, low = adjectives[0], tree.lower[adjectives[0]]
+        phrase = tree.subtree(described)
+        degrees = tree.of(described, "advmod")
+        if tree.tags[described] != "JJ" or low in words_of("attributive") or described > noun:
+            return None
+        if len(phrase) != 1 + len(degrees) or not tree.children[noun]:
+            return None
+        articles = tree.of(noun, "det") if tree.has_article(noun) else []
+        words = [n for n in words if n not in (noun, *phrase, *articles)]
+        plural = be(False, tree.tags[noun] == "NNS")
+        claims.append(text_of(tree, ["the", noun, plural, *sorted(phrase)], set()))
+    return claims if len(claims) > 1 and not words else None
 
 
 def _claims_of(tree: Tree, clause: Clause, titles: list[modifiers.Title]) -> list[str]:

@@ -139,12 +139,16 @@ Coffee or tea is served, but the cake was also cold.
     Coffee or tea is served. | The cake was cold.
 The suite is spacious and cleaned to a good standard.
     The suite is spacious. | The suite is cleaned to a good standard.
+The dinner was good and served on the terrace.
+    The dinner was good. | The dinner was served on the terrace.
 The beds were soft but in poor condition.
     The beds were soft. | The beds were in poor condition.
 The rooms here are lovely, although slightly small.
     The rooms here are lovely. | The rooms here are slightly small.
 It has been repainted and includes a desk, but isn't far from the station.
     It has been repainted. | It includes a desk. | It isn't far from the station.
+Brilliant tea and very soft beds.
+    The tea is brilliant. | The beds are very soft.
 It offers tea as well as cake.
     It offers tea. | It offers cake.
 """)
@@ -201,6 +205,7 @@ WHOLE = [
     "He acted as though he owned the bar.",
     "This is because the tea is cold.",
     "The soup is not hot and good.",
+    "Main road, noisy bar and good food.",
 ]
 
 
