@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from claimscore.console import dollars, duration, many
@@ -19,10 +19,6 @@ logger = logging.getLogger(__name__)
 _UNKNOWN_COST = "unknown (name --input-price and --output-price)"
 
 
-def _tell(lines: Iterable[str]) -> None:
-    print("\n".join(f"claimscore: {line}" for line in lines), file=sys.stderr, flush=True)
-
-
 def print_preflight(plan: Plan, estimate: Estimate, *, reads_no_prompt: str = "") -> None:
     """What each model will be asked, a line each, and what it costs. Prompts and assumptions are
     logged.
@@ -32,21 +28,20 @@ def print_preflight(plan: Plan, estimate: Estimate, *, reads_no_prompt: str = ""
     figures = estimate.to_json()
     prompts = plan.asked
     versions = {name: prompt.version for name, prompt in prompts.items()}
-    lines = [*preflight_lines(versions, figures)]
+    lines = [*_preflight_lines(versions, figures)]
     if reads_no_prompt:
         lines.append(
             f"{reads_no_prompt} answers by rules and reads no prompt: another prompt changes the "
             "signature, not the answers"
         )
-    _tell(lines)
+    print("\n".join(f"claimscore: {line}" for line in lines), file=sys.stderr, flush=True)
     for name, prompt in prompts.items():
         logger.info("%s: prompt %s @%s", name, prompt.version, prompt.digest)
     for note in figures["assumptions"]:
         logger.info("assumed: %s", note)
 
 
-def preflight_lines(versions: Mapping[str, str], figures: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of `print_preflight`, of an estimate as JSON; `versions` of prompts by task."""
+def _preflight_lines(versions: Mapping[str, str], figures: Mapping[str, Any]) -> Iterator[str]:
     notes = figures["assumptions"]
     sampled = {
         task["task"]
@@ -83,11 +78,13 @@ def print_estimate(figures: Mapping[str, Any]) -> None:
     """Print model passes, requests task by task, cost, hours and assumptions."""
     _print_passes(figures["passes"])
     header = ("task", "questions", "answered", "requests", "prompt tokens", "answer tokens", "cost")
-    parts = [*figures["tasks"], {"task": "total", **figures["total"]}]
-    print_rows(header, [_estimate_row(part) for part in parts])
+    rows = [_estimate_row(part, part["task"]) for part in figures["tasks"]]
+    print_rows(header, [*rows, _estimate_row(figures["total"], "total")])
     if len(figures["models"]) > 1:
         print()
-        print_rows(("model", *header[1:]), [_estimate_row(part) for part in _by_model(figures)])
+        names = [f"{one['llm']} ({', '.join(one['tasks'])})" for one in figures["models"]]
+        by_model = map(_estimate_row, figures["models"], names)
+        print_rows(("model", *header[1:]), list(by_model))
     total = figures["total"]
     if total["given_up"]:
         print_text(f"{total['given_up']:,} given up; --retry-failed would ask them again")
@@ -99,11 +96,6 @@ def print_estimate(figures: Mapping[str, Any]) -> None:
         print_text(f"hours: about {duration(figures['hours'] * 3600)} at the server's limits")
     for assumption in figures["assumptions"]:
         print_text(f"assumed: {assumption}")
-
-
-def _by_model(figures: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for model in figures["models"]:
-        yield {**model, "task": f"{model['llm']} ({', '.join(model['tasks'])})"}
 
 
 def _print_passes(passes: Sequence[Mapping[str, Any]]) -> None:
@@ -121,10 +113,10 @@ def _print_passes(passes: Sequence[Mapping[str, Any]]) -> None:
     print()
 
 
-def _estimate_row(part: Mapping[str, Any]) -> list[str]:
+def _estimate_row(part: Mapping[str, Any], name: str) -> list[str]:
     counts = ("questions", "answered", "requests", "prompt_tokens", "completion_tokens")
     cost = "unknown" if part["usd"] is None else dollars(part["usd"])
-    return [part["task"], *(f"{part[name]:,}" for name in counts), cost]
+    return [name, *(f"{part[count]:,}" for count in counts), cost]
 
 
 def _cost_line(total: Mapping[str, Any], models: Sequence[Mapping[str, Any]]) -> str:

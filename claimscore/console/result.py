@@ -282,8 +282,8 @@ def _failed(failures: list[Mapping[str, Any]]) -> Facts:
 
 
 def _spent(spent: Mapping[str, Any]) -> Facts:
-    paid = f", {cost(spent)}" if spent["requests"] and spent["usd"] != 0 else ""
-    yield "spent", f"{many(spent['requests'], 'request')}, {tokens_text(spent)}{paid} in all"
+    requests = many(spent["requests"], "request")
+    yield "spent", f"{requests}, {tokens_text(spent)}{_paid(spent)} in all"
 
 
 def _work(note: Mapping[str, Any] | None, is_run: bool) -> Facts:

@@ -25,10 +25,7 @@ MIN_COLUMN_WIDTH = 24
 #: The narrowest text that is still wrapped beside its label.
 MIN_TEXT_WIDTH = 14
 
-#: Columns where the output is no terminal.
-FILE_WIDTH = 10_000
-
-#: Columns that no table needs.
+#: Columns that no table needs: those of an output that is no terminal.
 UNBOUNDED = 10_000
 
 
@@ -108,7 +105,7 @@ def _text(text: str, **details: Any) -> Text:
 
 
 def _width() -> int:
-    return terminal_width() or FILE_WIDTH
+    return terminal_width() or UNBOUNDED
 
 
 def _console() -> Console:

@@ -12,15 +12,9 @@ from claimscore.evaluation.claim_changes import KINDS, LEAST_ALIKE, UNIT_TABLES
 from claimscore.evaluation.comparison import Comparison, Gate, RunComparison
 from claimscore.evaluation.inputs import ComparedRun
 from claimscore.evaluation.result import Mark, Section, signature
-from claimscore.evaluation.run_differences import MetricDifference, Move
+from claimscore.evaluation.run_differences import MetricDifference
 from claimscore.stats.bootstrap import MOST_RESAMPLED
-from claimscore.stats.paired import (
-    ALPHA,
-    EQUAL_WITHIN,
-    LEVEL,
-    POWER,
-    Difference,
-)
+from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL, POWER, Difference
 
 #: So many records are named in a line; JSON has more.
 MOST_NAMED = 10
@@ -84,7 +78,7 @@ def verdict_lines(comparison: Comparison, run: RunComparison) -> Iterator[str]:
             yield f"{row.metric}: nothing can be said: {one.reason or _VERDICTS[row.verdict]}"
             continue
         says = signed(one.mean, places)
-        if one.low is not None and one.high is not None:
+        if one.low is not None:
             says += f" ({_interval(one.low, one.high, places)})"
         many = f"{one.n:,} records"
         if row.verdict == "same":
@@ -146,23 +140,17 @@ def _mark(label: str, row: MetricDifference) -> Mark:
     return Mark(label, one.mean, one.low, one.high, text)
 
 
-def _mean_cell(one: Difference, places: int) -> str:
-    """A mean difference, and its interval where there is one."""
-    mean = signed(one.mean, places)
-    known = one.low is not None and one.high is not None
-    return f"{mean} [{_interval(one.low, one.high, places)}]" if known else mean
-
-
-def _means_row(row: MetricDifference, *first: str) -> tuple[str, ...]:
+def _means_row(row: MetricDifference, *group: str) -> tuple[str, ...]:
     one = row.difference
     places = digits(one.mean_a, one.mean_b)
-    difference = _mean_cell(one, places)
+    interval = f" [{_interval(one.low, one.high, places)}]" if one.low is not None else ""
     return (
-        *(first or (row.metric,)),
+        row.metric,
+        *group,
         f"{one.n:,}",
         number(one.mean_a, places),
         number(one.mean_b, places),
-        difference,
+        signed(one.mean, places) + interval,
         p_value(row.holm),
         _VERDICTS[row.verdict] if one.n else one.reason or "",
     )
@@ -209,7 +197,7 @@ def _counts(run: RunComparison) -> Section:
 def _groups(run: RunComparison, by: str) -> Section:
     """As `_means`, a row a group."""
     a, b = run.a.label, run.b.label
-    rows = [_means_row(row, row.metric, row.group or "") for row in run.groups]
+    rows = [_means_row(row, row.group or "") for row in run.groups]
     header = ("metric", by, "n", f"mean {a}", f"mean {b}", f"{b} − {a}", "p (Holm)", "verdict")
     charts: dict[str, list[Mark]] = {}
     for row in run.groups:
@@ -231,13 +219,15 @@ def _moves(comparison: Comparison, run: RunComparison) -> Section:
     """The records that moved most, metric by metric; where noise is known, if by more than that."""
     a, b = run.a.label, run.b.label
     header: tuple[str, ...] = ("metric", "record", a, b, f"{b} − {a}")
-    rows: list[tuple[str, ...]] = [(move.metric, move.id, *move_cells(move)) for move in run.moves]
     if comparison.config.noise is not None:
-        header = (*header, "beyond noise")
-        for place, move in enumerate(run.moves):
-            noise = comparison.noise.get(move.metric)
-            is_beyond = noise and abs(move.difference) > noise.repeatability
-            rows[place] += ("not known" if noise is None else "yes" if is_beyond else "no",)
+        header += ("beyond noise",)
+    rows = []
+    for move in run.moves:
+        places, noise = digits(move.a, move.b), comparison.noise.get(move.metric)
+        values = number(move.a, places), number(move.b, places), signed(move.difference, places)
+        is_beyond = noise and abs(move.difference) > noise.repeatability
+        beyond = "not known" if noise is None else "yes" if is_beyond else "no"
+        rows.append((move.metric, move.id, *values, beyond)[: len(header)])  # no noise: all but it
     return Section(f"Moved most, {a} to {b}", header, rows)
 
 
@@ -303,12 +293,6 @@ def _units(run: RunComparison) -> Section:
     header = ("record", "change", "side", a, b)
     title = f"Claims of the records that moved most, {a} and {b}"
     return Section(title, header, rows, tuple(notes), compares_texts=True)
-
-
-def move_cells(move: Move) -> tuple[str, str, str]:
-    """Both values of a record, and their difference."""
-    places = digits(move.a, move.b)
-    return number(move.a, places), number(move.b, places), signed(move.difference, places)
 
 
 def digits(*values: float | None) -> int:

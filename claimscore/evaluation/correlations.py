@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from claimscore.errors import ConfigError, InputError
-from claimscore.evaluation.inputs import Grid, RatedTable, grid, read_table
+from claimscore.evaluation.inputs import SYSTEM, Grid, RatedTable, grid, read_table
 from claimscore.evaluation.result import EvaluationResult, Mark, Row, Section, fixed
 from claimscore.option import argument, check_least, option
 from claimscore.stats.agreement import (
@@ -31,9 +31,6 @@ from claimscore.stats.agreement import (
     williams_test,
 )
 from claimscore.stats.bootstrap import paired_p_value, percentile_bounds
-
-#: The column of the summarising system.
-SYSTEM = "system"
 
 MIN_SYSTEMS = 3
 MIN_CASES = 2
@@ -186,14 +183,9 @@ def correlate(config: CorrelateConfig) -> EvaluationResult:
     `InputError` where columns are missing or hold no numbers, where values are missing (unless
     `drop_missing`: then whole cases are left out), and where there are too few cases or systems.
     """
-    columns = [
-        *config.scores,
-        *config.ratings,
-        SYSTEM,
-        *([config.case] if config.case else []),
-    ]
-    table = read_table(config.table, columns)
-    whole = grid(table, [*config.scores, *config.ratings], config.case, SYSTEM)
+    columns = [*config.scores, *config.ratings]
+    table = read_table(config.table, [*columns, SYSTEM, *filter(None, [config.case])])
+    whole = grid(table, columns, config.case)
     complete = _complete(whole, table, config)
     _check_size(complete, table, config)
     cells = list(_cells(complete, config))
@@ -250,8 +242,6 @@ def _check_size(rows: Grid, table: RatedTable, config: CorrelateConfig) -> None:
 class _Correlated:
     """A row of `CORRELATIONS`, and its bootstrap draws."""
 
-    method: Method
-    level: Level
     row: dict[str, Any]
     draws: NDArray[np.float64]
 
@@ -267,14 +257,11 @@ def _cells(rows: Grid, config: CorrelateConfig) -> Iterator[_Correlated]:
         )
         undefined = np.isnan(case_correlations(method, x, y)).sum() if level == "summary" else 0
         low, high = percentile_bounds(draws) if value is not None else (None, None)
-        reason = None
-        if value is None:
-            reason = _CONSTANT
-        elif low is None:
-            reason = "all draws are equal: no interval"
+        no_interval = "all draws are equal: no interval" if low is None else None
+        reason = _CONSTANT if value is None else no_interval
         sizes = (len(rows.cases), len(rows.systems), int(undefined))
         row = (method, level, score, rating, value, low, high, p_value, *sizes, reason)
-        yield _Correlated(method, level, dict(zip(CORRELATIONS, row, strict=True)), draws)
+        yield _Correlated(dict(zip(CORRELATIONS, row, strict=True)), draws)
 
 
 def _comparisons(rows: Grid, cells: Sequence[_Correlated]) -> Iterator[tuple[object, ...]]:
@@ -302,15 +289,15 @@ def _williams(
     rows: Grid, first: _Correlated, second: _Correlated
 ) -> tuple[float | None, float | None, str | None]:
     """Williams' t and p of two correlations with one rating, or why there are none."""
-    if first.method == "kendall":
+    method, level = first.row["correlation"], first.row["level"]
+    if method == "kendall":
         return None, None, "Williams' test is not defined for Kendall's tau"
-    if first.level == "summary":
+    if level == "summary":
         return None, None, "Williams' test is not defined for a mean of correlations"
     columns = (first.row["score"], second.row["score"], first.row["rating"])
-    x, y, z = (level_vector(rows.arrays[name], first.level)[None] for name in columns)
-    r12, r13, r23 = (
-        float(case_correlations(first.method, *pair)[0]) for pair in ((z, x), (z, y), (x, y))
-    )
+    x, y, z = (level_vector(rows.arrays[name], level)[None] for name in columns)
+    pairs = (z, x), (z, y), (x, y)
+    r12, r13, r23 = (float(case_correlations(method, *pair)[0]) for pair in pairs)
     try:
         return *williams_test(r12, r13, r23, x.size), None
     except ValueError as exc:

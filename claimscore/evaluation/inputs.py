@@ -24,6 +24,7 @@ LARGEST = 1e100
 
 RATINGS = "ratings"
 ID = "id"
+SYSTEM = "system"
 
 #: Groups of more values than this are no groups.
 MAX_GROUPS = 100
@@ -378,7 +379,7 @@ class Grid(NamedTuple):
         return None
 
 
-def grid(table: RatedTable, columns: Sequence[str], case: str | None, system: str | None) -> Grid:
+def grid(table: RatedTable, columns: Sequence[str], case: str | None) -> Grid:
     """Rows of a table as a grid; without `case` every row is a case of one system, by its number.
 
     `InputError` where a case has two rows of one system.
@@ -389,7 +390,7 @@ def grid(table: RatedTable, columns: Sequence[str], case: str | None, system: st
         cases = tuple(f"row {row + 1}" for row in range(height))
         return Grid(cases, ("",), {name: v.reshape(-1, 1) for name, v in values.items()})
     of_case, cases = _codes(table.texts(case))
-    of_system, systems = _codes(table.texts(system or "system"))
+    of_system, systems = _codes(table.texts(SYSTEM))
     cells = of_case * len(systems) + of_system
     unique, counts = np.unique(cells, return_counts=True)
     if (counts > 1).any():

@@ -77,17 +77,9 @@ class EvaluationResult:
         with os_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         for name, frame in self.tables.items():
-            write_table(frame, out / f"{name}.parquet")
-            write_table(frame, out / f"{name}.csv")
-
-
-def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """Write a table by rename: CSV where the name ends so, else Parquet."""
-    if path.suffix == ".csv":
-        write_text(path, csv_text(frame))
-        return
-    with atomic_path(path) as unfinished:
-        frame.write_parquet(unfinished)
+            with atomic_path(out / f"{name}.parquet") as unfinished:
+                frame.write_parquet(unfinished)
+            write_text(out / f"{name}.csv", csv_text(frame))
 
 
 #: Settings that do not change the numbers: a signature leaves them out.

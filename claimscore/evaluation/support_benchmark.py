@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -39,14 +39,12 @@ from claimscore.metrics.rouge import by_rouge_score
 from claimscore.option import argument, check_least, nested, option
 from claimscore.records.columns import in_first_half
 from claimscore.stats.agreement import (
-    balanced_accuracy,
     best_threshold,
     checked_labels,
-    roc_auc,
     weighted_accuracy,
     weighted_auc,
 )
-from claimscore.stats.bootstrap import ratio, resamples
+from claimscore.stats.bootstrap import Array, WeightedMeasure, ratio, resamples
 from claimscore.text import content_words
 
 #: What the score of a verifier is called.
@@ -68,9 +66,6 @@ SCHEMA: dict[str, pl.DataType] = {
     "positives": pl.Float64(),
     **interval_columns(*MEASURES),
 }
-
-Values = NDArray[np.float64]
-Measure = Callable[[Values], Values]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -246,41 +241,34 @@ def _measured(
     """Counts and measures of some rows; balanced accuracy where there are halves."""
     rows, values = frame.filter(mask), frame[score].to_numpy()
     chosen, positive = checked_labels(values[mask], rows["label"].cast(pl.Int8))
-    measures: dict[str, tuple[float, Measure]] = {
-        "auc": (roc_auc(chosen, positive), weighted_auc(chosen, positive))
-    }
+    measures: dict[str, WeightedMeasure] = {"auc": weighted_auc(chosen, positive)}
     if halves is not None:
         predicted = _predicted(chosen, positive, halves)
-        measures["balanced_accuracy"] = (
-            balanced_accuracy(predicted.astype(float), positive, 0.5),
-            weighted_accuracy(predicted, positive),
-        )
+        measures["balanced_accuracy"] = weighted_accuracy(predicted, positive)
     ordered = _ordered(frame, values, mask)
-    n_twins = int((~np.isnan(ordered)).sum())
-    if n_twins:
-        known = ~np.isnan(ordered)
-        measures["ordered"] = (
-            float(ordered[known].mean()),
-            lambda weights: ratio(weights[:, known] @ ordered[known], weights[:, known].sum(1)),
+    known = ~np.isnan(ordered)
+    if known.any():
+        measures["ordered"] = lambda weights: ratio(
+            weights[:, known] @ ordered[known], weights[:, known].sum(1)
         )
     cases, codes = np.unique(rows["case"].to_numpy(), return_inverse=True)
-    draws: dict[str, list[Values]] = {name: [] for name in measures}
-    for weights in resamples(len(cases), config.samples, config.seed):
-        for name, (_, measure) in measures.items():
-            draws[name].append(measure(weights[:, codes]))
     row: dict[str, object] = {
         "n": rows.height,
         "n_documents": len(cases),
-        "n_twins": n_twins,
+        "n_twins": int(known.sum()),
         "positives": float(positive.mean()),
     }
-    for name, (value, _) in measures.items():
-        row |= with_interval(name, value, np.concatenate(draws[name]))
+    blocks = [
+        [measure(weights[:, codes]) for measure in measures.values()]
+        for weights in resamples(len(cases), config.samples, config.seed)
+    ]
+    for (name, measure), draws in zip(measures.items(), np.concatenate(blocks, 1), strict=True):
+        row |= with_interval(name, float(measure(np.ones((1, rows.height)))[0]), draws)
     return row
 
 
 def _predicted(
-    values: Values, positive: NDArray[np.bool_], halves: NDArray[np.bool_]
+    values: Array, positive: NDArray[np.bool_], halves: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Whether a row is judged supported, by the threshold that is best on the other half."""
     predicted = np.zeros(len(values), dtype=bool)
@@ -294,7 +282,7 @@ def _predicted(
     return predicted
 
 
-def _ordered(frame: pl.DataFrame, values: Values, mask: NDArray[np.bool_]) -> Values:
+def _ordered(frame: pl.DataFrame, values: Array, mask: NDArray[np.bool_]) -> Array:
     """Of each row of the mask 1 where its twin scores higher, .5 for a tie, NaN without a twin."""
     place = {name: at for at, name in enumerate(frame["id"])}
     ordered = np.full(frame.height, np.nan)

@@ -52,9 +52,7 @@ def test_a_component_of_a_metric_is_a_column(tmp_path: Path, rows: list[dict]):
 
 
 def grid_of(path: Path, *columns: str):
-    return grid(
-        read_table(str(path), [*columns, "article", "system"]), columns, "article", "system"
-    )
+    return grid(read_table(str(path), [*columns, "article", "system"]), columns, "article")
 
 
 def test_a_grid_has_the_rows_in_their_places(tmp_path: Path, rows: list[dict]):
