@@ -132,7 +132,7 @@ def _whole(sentence: str) -> str:
     """A sentence as one claim, with a capital and an end mark."""
     text = _capitalised(sentence.strip())
     closed = text.rstrip("\"'”’)]»")
-    return text if closed[-1:] in tuple(".!?…") else text + "."
+    return text if closed[-1:] in tuple(".!?…。！？") else text + "."
 
 
 def _capitalised(text: str) -> str:

@@ -34,6 +34,8 @@ _EXTRAPOSED = ("ccomp", "xcomp", "advcl", "csubj", "mark", "relcl", "acl", "pcom
 _WEATHER_VERBS = ("rain", "snow", "drizzl", "hail", "thunder")
 _OF_WEATHER = ("late", "early", "sunny", "windy", "cloudy", "foggy", "rainy", "stormy", "outside")
 _PERSONS = ("er", "or", "ist", "ian", "man", "woman", "boy", "girl", "old")
+#: "Gave her flowers" is read as what she owns, and means what she got.
+_GIVING = re.compile(r"(?i)\b(?:gave|give[ns]?|giving|offer(?:s|ed)?|sen[dt]s?|shows?|showed) $")
 _BEFORE_NOUNS = ("amod", "compound", "det", "nmod", "nummod")
 
 
@@ -107,15 +109,18 @@ def _subject(tree: Tree, root: int) -> Subject:
     described = tree.of(head, "det", "poss")
     if tree.is_name(head) and not described:
         name = _name(tree, head)
-        nouns = [*tree.of(root, "attr"), *tree.of(head, "compound")]
+        if tree.is_year_or_month(head):
+            return Subject()
+        attributes = tree.of(root, "attr")
+        nouns = [*attributes, *tree.of(head, "compound")]
         is_born = tree.lower[root] == "born" or any(map(tree.is_agent, nouns))
         genders = map(_gender, (name, *(tree.words[noun] for noun in nouns)))
         pronoun = next(filter(None, genders), "")
-        if tree.is_year_or_month(head):
-            return Subject()
-        is_defined = any(tree.of(noun, "det") for noun in tree.of(root, "attr"))
+        if any(map(_is_organisation, (name, *(tree.words[noun] for noun in attributes)))):
+            pronoun = "it"
+        is_defined = any(tree.of(noun, "det") for noun in attributes)
         is_person = is_born or pronoun or (" " in name and not is_defined)
-        kind = "person" if is_person and not _is_organisation(name) else "name"
+        kind = "person" if is_person and pronoun != "it" else "name"
         return Subject(name, kind, head, is_born or is_defined, pronoun)
     determiners = {tree.lower[c] for c in described}
     modifiers = [c for c in tree.children[head] if tree.labels[c] not in _BEFORE_NOUNS]
@@ -128,7 +133,7 @@ def _is_human(tree: Tree, noun: int) -> bool:
     low = tree.lower[noun]
     if tree.is_name(noun):
         return not tree.of(noun, "det", "poss")
-    if low in words_of("titles") | words_of("kin"):
+    if low in words_of("titles") | words_of("kin") | {"crew", "staff"}:
         return True
     return low.endswith(_PERSONS) and low not in words_of("no_titles")
 
@@ -316,14 +321,16 @@ class Antecedents:
         elif subject.kind in ("person", "name"):
             is_alone = subject.is_certain and (subject.pronoun or not mentions.has_kin)
             self._rivals = [] if is_alone else [pronoun for _, _, pronoun in others]
-            if topic.kind == "person" and not is_topic and not subject.is_certain:
+            is_meant = topic.kind in _PEOPLE and not {"he", "she"}.isdisjoint(mentions.pronouns)
+            if (topic.kind == "person" and not is_topic and not subject.is_certain) or is_meant:
                 self._rivals.append(topic.pronoun)
             self._topic = subject
         elif subject.kind in ("thing", "things") and topic.kind != "person":
             self._rivals = list(mentions.things)
             self._topic = subject
         elif subject.kind in ("it", "they") and topic.kind != "person":
-            self._rivals = list(mentions.things)
+            persons = (pronoun for pronoun in self._rivals if pronoun not in ("it", "they"))
+            self._rivals = [*mentions.things, *persons, *(pronoun for _, _, pronoun in others)]
         elif subject.kind in ("he", "she", "human"):
             self._rivals.append(_gender(subject.text) if subject.kind == "human" else "")
         elif subject.kind == "plural" or topic.kind != "person":
@@ -340,8 +347,8 @@ def _is_same(topic: Subject, subject: Subject) -> bool:
 
 
 def _with_pronoun(subject: Subject, pronoun: str) -> Subject:
-    is_person = pronoun in ("he", "she")
-    return subject._replace(pronoun=pronoun, kind="person") if is_person else subject
+    kind = "person" if pronoun in ("he", "she") else subject.kind
+    return subject._replace(pronoun=pronoun, kind=kind)
 
 
 def completed(claim: str, names: Mapping[str, str], her: frozenset[str]) -> str:
@@ -366,6 +373,8 @@ def completed(claim: str, names: Mapping[str, str], her: frozenset[str]) -> str:
         if form == "her" and "poss" in her and len(her) > 1:
             continue
         owns = form in _POSSESSIVE or (form == "her" and "poss" in her)
+        if form == "her" and owns and _GIVING.search(claim[: match.start()]):
+            continue
         ending = ("'" if name.endswith("s") else "'s") if owns else ""
         claim = claim[: match.start()] + name + ending + following
     return claim[:1].upper() + claim[1:]

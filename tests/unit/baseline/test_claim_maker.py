@@ -156,6 +156,7 @@ It offers tea as well as cake.
 #: Sentences that say one thing, or whose parts would not be true alone.
 WHOLE = [
     "The hotel is clean.",
+    "旅馆很干净。",
     "He did not win the cup and the league in 2010.",
     "Chelsea win if they beat Arsenal and Leicester.",
     "The match was between Spain and Italy.",
@@ -297,6 +298,20 @@ The hotel is old but it is cosy.
     The hotel is old. | The hotel is cosy.
 The rooms are old. They are cosy.
     The rooms are cosy.
+The staff was kind. It was loud at night.
+    It was loud. | It was loud at night.
+Bondax is a company. It hired Bob Stone. He left.
+    He left.
+Bondax hired Bob Stone. It paid him well. He left.
+    He left.
+Bondax is a film. It stars Ann Lee. She left.
+    She left.
+Manchester United signed Xu Lee. He left.
+    He left.
+Lee scored. Mark passed him. He left.
+    He left.
+Ann Lee is a singer. They gave her flowers.
+    They gave her flowers.
 """)
 
 
