@@ -23,8 +23,8 @@ _FORMS = {
 }
 _PRONOUN = {form: pronoun for pronoun, forms in _FORMS.items() for form in forms}
 _PEOPLE = ("person", "name")
-#: The kinds of subjects that a pronoun may stand for.
-_KINDS = {"he": _PEOPLE, "she": _PEOPLE, "it": ("thing", "name"), "they": ("things",)}
+#: The kinds of subjects that these may stand for.
+_KINDS = {"it": ("thing", "name"), "they": ("things",)}
 _SPEAKERS = frozenset({"I", "me", "my", "our", "we", "My", "Our", "We"})
 _POSSESSIVE = ("his", "hers", "its", "their")
 _SUBJECTS = ("nsubj", "nsubjpass")
@@ -36,6 +36,8 @@ _OF_WEATHER = ("late", "early", "sunny", "windy", "cloudy", "foggy", "rainy", "s
 _PERSONS = ("er", "or", "ist", "ian", "man", "woman", "boy", "girl", "old")
 #: "Gave her flowers" is read as what she owns, and means what she got.
 _GIVING = re.compile(r"(?i)\b(?:gave|give[ns]?|giving|offer(?:s|ed)?|sen[dt]s?|shows?|showed) $")
+#: Nouns in the singular that "they" may stand for.
+_GROUPS = ("band", "company", "crew", "family", "police", "staff", "team")
 _BEFORE_NOUNS = ("amod", "compound", "det", "nmod", "nummod")
 
 
@@ -57,7 +59,8 @@ class Subject(NamedTuple):
 class Mentions(NamedTuple):
     """The subject of a sentence, the place of the first use of each pronoun that may be completed,
     the other persons as place, label and pronoun, the pronouns that other things agree with, and
-    those that stand before each subject that agrees with them; and the labels of "her"."""
+    those that stand before each subject that agrees with them; the labels of "her", and what "it"
+    and "they" stand for where it is the only noun that agrees."""
 
     subject: Subject = Subject()
     pronouns: Mapping[str, int] = MappingProxyType({})
@@ -66,6 +69,7 @@ class Mentions(NamedTuple):
     things: frozenset[str] = frozenset()
     leading: frozenset[str] = frozenset()
     her: frozenset[str] = frozenset()
+    nouns: Mapping[str, str] = MappingProxyType({})
 
 
 def mentions_of(tree: Tree | None) -> Mentions:
@@ -90,8 +94,9 @@ def mentions_of(tree: Tree | None) -> Mentions:
     uses = _uses(tree)
     her = frozenset(tree.labels[k] for k in range(len(tree)) if tree.lower[k] == "her")
     leading = {pronoun for pronoun, place in uses.items() if _leads(tree, pronoun, place)}
+    nouns = {p: _only_noun(tree, p, place) for p, place in uses.items() if p in _KINDS}
     return Mentions(
-        subject, uses, tuple(others), has_kin, frozenset(things), frozenset(leading), her
+        subject, uses, tuple(others), has_kin, frozenset(things), frozenset(leading), her, nouns
     )
 
 
@@ -168,7 +173,9 @@ def _uses(tree: Tree) -> dict[str, int]:
 
 
 def _leads(tree: Tree, pronoun: str, place: int) -> bool:
-    """Whether no subject stands before a pronoun that could be meant by it."""
+    """Whether nothing stands before a pronoun that could be meant by it."""
+    if pronoun == "it" and tree.labels[place] in _SUBJECTS and "IN" in tree.tags[:place]:
+        return False
     return not any(
         tree.labels[k] in _SUBJECTS
         and tree.tags[k].startswith("NN")
@@ -177,19 +184,55 @@ def _leads(tree: Tree, pronoun: str, place: int) -> bool:
     )
 
 
+def _only_noun(tree: Tree, pronoun: str, place: int) -> str:
+    """The subject before "it" or "they" that has the only noun which agrees; "" for none."""
+    nouns = [noun for noun in range(place) if _agrees(tree, noun, pronoun)]
+    if len(nouns) != 1 or nouns[0] in tree.unsure:
+        return ""
+    noun = subject = nouns[0]
+    above = tree.heads[tree.heads[noun]]
+    if tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] == "of":
+        subject = above
+    determiners = [tree.lower[c] for c in tree.of(noun, "det")]
+    if tree.labels[subject] not in _SUBJECTS or determiners not in (["the"], ["this"], ["these"]):
+        return ""
+    if not {tree.labels[c] for c in tree.children[subject]} <= {*_BEFORE_NOUNS, "prep"}:
+        return ""
+    if tree.tags[subject] != "DT":
+        return _phrase(tree, noun)
+    text = _words(tree, subject, noun)
+    return text[0].lower() + text[1:]
+
+
+def _agrees(tree: Tree, noun: int, pronoun: str) -> bool:
+    """Whether "it" or "they" may stand for a noun."""
+    tag, label, low = tree.tags[noun], tree.labels[noun], tree.lower[noun]
+    if label in ("compound", "nmod", "npadvmod") or low in words_of("times"):
+        return False
+    if label == "attr" and tree.lower[tree.heads[noun]] in words_of("be"):
+        return False  # it says what the subject is
+    if any(tree.lower[c] == "your" for c in tree.of(noun, "poss")):
+        return False  # "will ease your mind because it"
+    if label == "pobj" and tag == "NN" and not tree.children[noun]:
+        return tree.lower[tree.heads[noun]] not in ("at", "in", "of", "on")  # "on offer"
+    if pronoun == "they":
+        return tag in ("NNS", "NNPS") or low in _GROUPS
+    return tag in ("NN", "NNP") and low != "staff" and not (tag == "NN" and _is_human(tree, noun))
+
+
 def _is_empty(tree: Tree, it: int) -> bool:
     """Whether "it" may stand for a clause, the weather, or all that was said."""
     verb = tree.heads[it]
     predicate = [verb, *tree.of(verb, "acomp", "attr")]
-    is_extraposed = any(tree.of(node, *_EXTRAPOSED) for node in predicate)
-    has_noun = any(tree.has_article(noun) for noun in tree.of(verb, "attr"))
+    is_extraposed = any(c > it for node in predicate for c in tree.of(node, *_EXTRAPOSED))
+    nouns = tree.of(verb, "attr", *(["dobj"] if tree.lower[verb] in words_of("be") else []))
+    has_noun = any(map(tree.has_article, nouns))
     is_weather = tree.lower[verb].startswith(_WEATHER_VERBS) or any(
         tree.lower[node] in _OF_WEATHER
         for part in predicate
         for node in (part, *tree.children[part])
     )
-    before = tree.tags[:it]
-    return tree.labels[it] == "expl" or is_extraposed or has_noun or is_weather or "IN" in before
+    return tree.labels[it] == "expl" or is_extraposed or has_noun or is_weather
 
 
 def _is_person(tree: Tree, index: int) -> bool:
@@ -274,7 +317,9 @@ class Antecedents:
             )
         names: dict[str, str] = {}
         for pronoun, place in mentions.pronouns.items():
-            if subject.kind in _KINDS[pronoun] and place > subject.place:
+            if mentions.nouns.get(pronoun):
+                names[pronoun] = mentions.nouns[pronoun]
+            elif subject.kind in _PEOPLE and pronoun not in _KINDS and place > subject.place:
                 if self._is_own(pronoun, place, subject, mentions, is_topic):
                     names[pronoun] = subject.text
                     subject = _with_pronoun(subject, pronoun)
@@ -288,9 +333,6 @@ class Antecedents:
         self, pronoun: str, place: int, subject: Subject, mentions: Mentions, is_topic: bool
     ) -> bool:
         """Whether a pronoun behind the subject stands for it."""
-        if pronoun in ("it", "they"):
-            kind = {"it": "thing", "they": "things"}[pronoun]
-            return subject.kind == kind and subject.is_certain and pronoun not in mentions.things
         if subject.kind != "person" or subject.pronoun not in ("", pronoun):
             return False
         rivals = [other for where, _, other in mentions.others if where < place]

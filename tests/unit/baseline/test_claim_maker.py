@@ -126,7 +126,7 @@ He starred in the films Red Hill (2006) and A Dirty Game (2007).
 The band split in 1999; the singer moved to Berlin.
     The band split in 1999. | The singer moved to Berlin.
 The flat is handy, as it is near the port.
-    The flat is handy. | It is near the port.
+    The flat is handy. | The flat is near the port.
 Although the lift is slow, the suites are large because the house was a castle.
     The lift is slow. | The suites are large. | The house was a castle.
 The lift is slow, however the stairs are wide.
@@ -134,7 +134,7 @@ The lift is slow, however the stairs are wide.
 The bar was shut, so we drank tea, and in the evening it rained.
     The bar was shut. | We drank tea. | In the evening it rained.
 The garden is well kept even though it is tiny.
-    The garden is well kept. | It is tiny.
+    The garden is well kept. | The garden is tiny.
 Coffee or tea is served, but the cake was also cold.
     Coffee or tea is served. | The cake was cold.
 The suite is spacious and cleaned to a good standard.
@@ -296,6 +296,14 @@ The hotel has a bar. It is cosy.
     It is cosy.
 The hotel is old but it is cosy.
     The hotel is old. | The hotel is cosy.
+The doors of the flat are old and it is noisy.
+    The doors of the flat are old. | The flat is noisy.
+The doors of this old flat are thin but they are cosy.
+    The doors of this old flat are thin. | The doors are cosy.
+The hotel is in the park and it is cosy.
+    The hotel is in the park. | It is cosy.
+Some of the staff were rude because they were tired.
+    Some of the staff were rude. | Some of the staff were tired.
 The rooms are old. They are cosy.
     The rooms are cosy.
 The staff was kind. It was loud at night.
