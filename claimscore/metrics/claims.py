@@ -30,15 +30,10 @@ class Cells(NamedTuple):
         """Rows and columns of the smallest matrix that has a place for every cell."""
         return int(self.row.max(initial=-1)) + 1, int(self.column.max(initial=-1)) + 1
 
-    def n_found(self, shape: Shape) -> int:
-        """How many different cells of a matrix of that shape are there."""
-        rows, columns = shape
-        inside = (self.row >= 0) & (self.row < rows) & (self.column >= 0) & (self.column < columns)
-        return len(np.unique((self.row * columns + self.column)[inside]))
-
     def matrix(self, shape: Shape) -> NDArray[Any] | None:
-        """The values ``[row, column, k]``; None unless each cell of that shape is there once."""
-        if len(self.row) != shape[0] * shape[1]:
+        """The values ``[row, column, k]``; None unless each cell of that shape is there once and
+        has finite values."""
+        if len(self.row) != shape[0] * shape[1] or not np.isfinite(self.values).all():
             return None
         rows, columns = np.indices(shape)
         if (self.row != rows.ravel()).any() or (self.column != columns.ravel()).any():

@@ -146,10 +146,9 @@ def _score(options: FactSimOptions, tables: ChunkTables) -> list[Score]:
             return unscored(record, f"no facts in {'summary' if source else 'source'}", components)
         matrix = cells.get(record, NO_CELLS).matrix((len(source), len(summary)))
         if matrix is None:
-            return unscored(record, "no similarity for some facts", components)
+            reason = "no similarity for some facts, or none that is a number"
+            return unscored(record, reason, components)
         cosines = matrix[:, :, 0].astype(np.float64)
-        if not np.isfinite(cosines).all():
-            return unscored(record, "a similarity is not a number", components)
         cosines = cosines[np.ix_(of_source.places, of_summary.places)]
         source, summary = (
             [texts[place] for place in of_side.places]

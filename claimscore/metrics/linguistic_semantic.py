@@ -84,19 +84,14 @@ def cosine(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
 
 def _score(tables: ChunkTables) -> list[Score]:
     of_summaries = text_numbers(tables, ("ls",), "summary")
-    of_sources = text_numbers(tables, ("ls",), "source")
 
     def score_row(row: Mapping[str, Any]) -> Score:
-        record = row["id"]
-        return _score_record(record, of_summaries.get(record, {}), of_sources.get(record, {}))
+        return _score_record(row["id"], of_summaries.get(row["id"], {}))
 
     return score_records(tables, _REQUIRES, score_row)
 
 
-_Numbers = Mapping[int | None, Mapping[str, Any]]
-
-
-def _score_record(record: str, numbers: _Numbers, sources: _Numbers) -> Score:
+def _score_record(record: str, numbers: Mapping[int | None, Mapping[str, Any]]) -> Score:
     """`numbers` are the summary's: its own under None, those with a source by its place."""
     summary = numbers.get(None, {})
     if "linguistic" not in summary:
@@ -107,8 +102,7 @@ def _score_record(record: str, numbers: _Numbers, sources: _Numbers) -> Score:
     components: dict[str, object] = {
         "summary_tokens": int(summary["tokens"]),
         "summary_cut": int(summary["cut"]),
-        "source_cut": int(sum(row["cut"] for row in sources.values())),
-        "n_sources": len(sources),
+        "n_sources": len(with_source),
         "linguistic": result.linguistic,
         "semantic": result.semantic,
         "linguistic_without_special": summary["linguistic_inner"],

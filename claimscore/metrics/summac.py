@@ -9,9 +9,8 @@ summary sentence, (entailment, neutral, contradiction)]``.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -146,33 +145,18 @@ def summac_facts(settings: Mapping[str, str], *names: str) -> tuple[tuple[str, s
     return tuple((name, facts[name]) for name in (*CUT_VALUES, *names))
 
 
-class PairMatrices(NamedTuple):
-    """The pair matrices of a chunk by record, and why those of other records cannot be used."""
-
-    whole: dict[str, Values]
-    broken: dict[str, str]
-
-
-def read_pair_matrices(tables: ChunkTables, block_pass: PassRequirement) -> PairMatrices:
-    """The matrices that that pass made."""
+def read_pair_matrices(
+    tables: ChunkTables, block_pass: PassRequirement
+) -> dict[str, Values | None]:
+    """The pair matrices that the pass made, by record; None where a row is missing, is there twice,
+    or has no probabilities."""
     rows = tables["block_nli"].filter(*_made_by(block_pass))
     cells = cells_by_record(
         rows.select(
             "id", *map(_probability, PROBABILITIES), row="premise_index", column="hypothesis_index"
         )
     )
-    matrices = PairMatrices({}, {})
-    for record, of_record in cells.items():
-        matrix, size = of_record.matrix(of_record.shape), math.prod(of_record.shape)
-        if matrix is not None and np.isfinite(matrix).all():
-            matrices.whole[record] = matrix
-        elif matrix is not None:
-            matrices.broken[record] = "an NLI probability is not a number from 0 to 1"
-        elif (n := of_record.n_found(of_record.shape)) < size:
-            matrices.broken[record] = f"NLI rows are missing: {n} of {size}"
-        else:
-            matrices.broken[record] = "an NLI row is there twice"
-    return matrices
+    return {record: of_record.matrix(of_record.shape) for record, of_record in cells.items()}
 
 
 def _probability(name: str) -> pl.Expr:
@@ -202,9 +186,12 @@ def score_matrices(
 
     def score_row(row: Mapping[str, Any]) -> Score:
         record = row["id"]
-        if record in matrices.whole:
-            return scored(record, *score(matrices.whole[record]))
-        reason = matrices.broken.get(record) or failed.get(record) or _empty_side(row, requires)
+        matrix = matrices.get(record)
+        if matrix is not None:
+            return scored(record, *score(matrix))
+        if record in matrices:
+            return unscored(record, "NLI rows do not match the blocks, or are no numbers")
+        reason = failed.get(record) or _empty_side(row, requires)
         return unscored(record, reason or "no NLI rows")
 
     return [score_row(row) for row in tables.records.iter_rows(named=True)]

@@ -243,22 +243,14 @@ def bin_edges(bins: str) -> Values:
 def histograms(matrix: Values, edges: Values, labels: str) -> Counts:
     """Counts `[summary sentence, len(labels) * bins]` of a pair matrix.
 
-    As in `numpy.histogram`, a bin holds its lower edge, and the last its upper one too.
+    A bin holds its lower edge, and the last its upper one too.
     """
-    n_bins, n_sentences = len(edges) - 1, matrix.shape[1]
-    counts = [
-        np.bincount(
-            (np.arange(n_sentences) * n_bins + _bins(matrix[:, :, _PLACES[label]], edges)).ravel(),
-            minlength=n_sentences * n_bins,
-        ).reshape(n_sentences, n_bins)
-        for label in labels
-    ]
-    return np.concatenate(counts, axis=1)
 
+    def count(values: Values) -> NDArray[np.int64]:
+        return np.histogram(values, edges)[0]
 
-def _bins(values: Values, edges: Values) -> NDArray[np.int64]:
-    places = np.searchsorted(edges, values, side="right") - 1
-    return np.clip(places, 0, len(edges) - 2).astype(np.int64)
+    counts = [np.apply_along_axis(count, 0, matrix[:, :, _PLACES[label]]) for label in labels]
+    return np.concatenate(counts, axis=0).T
 
 
 def sentence_values(counts: Counts, weights: ConvWeights) -> Values:

@@ -194,25 +194,21 @@ def _judged(
     judged: dict[str, Judged | str] = dict.fromkeys(claims_of, "no rows of support")
     for (record,), its_rows in rows.group_by("id"):
         mine = counted(claims_of.get(record, ()), options.repeats)
-        texts, n = its_rows["source_index"].n_unique(), mine.n
+        shape = its_rows["source_index"].n_unique(), mine.n
         distinct = its_rows.select("source_index", "claim_position").n_unique()
-        complete = its_rows.height == distinct == texts * n
         probabilities = its_rows["probability"].cast(pl.Float64).to_numpy()
-        if not complete:
-            n_rows = its_rows.height
-            judged[record] = f"rows of support do not match the claims: {n_rows} of {texts * n}"
-        elif not np.isfinite(probabilities).all():
-            judged[record] = "a probability of support is not a number"
-        else:
-            shape = texts, n
-            names = its_rows["verdict"].to_numpy().astype(str)
-            if threshold is not None:
-                names = np.array(verdicts(probabilities, its_rows["contradiction"], threshold))
-            judged[record] = Judged(
-                names.reshape(shape).T[mine.places],
-                probabilities.reshape(shape).T[mine.places],
-                mine,
-            )
+        complete = its_rows.height == distinct == math.prod(shape)
+        if not (complete and np.isfinite(probabilities).all()):
+            judged[record] = "rows of support do not match the claims, or are no numbers"
+            continue
+        names = its_rows["verdict"].to_numpy().astype(str)
+        if threshold is not None:
+            names = np.array(verdicts(probabilities, its_rows["contradiction"], threshold))
+        judged[record] = Judged(
+            names.reshape(shape).T[mine.places],
+            probabilities.reshape(shape).T[mine.places],
+            mine,
+        )
     return judged
 
 

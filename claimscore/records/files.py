@@ -8,7 +8,6 @@ import difflib
 import glob
 import os
 import re
-import select
 import shutil
 import stat
 import sys
@@ -16,7 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import polars as pl
 
@@ -125,24 +124,8 @@ def spool_stdin(spool: Path, stdin: BinaryIO | None) -> InputFile:
     """Copy standard input, which is JSONL, into the folder `spool`."""
     target = spool / SPOOLED
     with atomic_file(target) as stream:
-        _copy(stdin or sys.stdin.buffer, stream)
+        shutil.copyfileobj(stdin or sys.stdin.buffer, stream, 1 << 20)
     return input_file(target, name="standard input")
-
-
-def _copy(source: Any, target: BinaryIO) -> None:
-    """Copy a stream as it comes. A read that waits does not notice a signal that came just before
-    it, so a wait for a pipe ends every half second."""
-    try:
-        source.fileno()
-    except OSError:  # no file of the system
-        shutil.copyfileobj(source, target, 1 << 20)
-        return
-    while True:
-        if select.select([source], [], [], 0.5)[0]:
-            block = source.read1(1 << 20)
-            if not block:
-                return
-            target.write(block)
 
 
 def _version(status: os.stat_result) -> str:

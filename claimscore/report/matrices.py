@@ -172,7 +172,7 @@ class FactMatrices:
     def _matrix(self, record: str, rows: int, columns: int) -> NDArray[np.float64] | None:
         """max(0, cosine); None where a fact has no similarity, or one is not a number."""
         values = self._cells.get(record, NO_CELLS).matrix((rows, columns))
-        if values is None or not values.size or not np.isfinite(values).all():
+        if values is None or not values.size:
             return None
         return values[:, :, 0].astype(np.float64).clip(0, 1)
 

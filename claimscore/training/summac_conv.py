@@ -23,7 +23,7 @@ from claimscore.errors import InputError
 from claimscore.metrics.base import ChunkTables, PassRequirement
 from claimscore.metrics.summac import (
     CUT_VALUES,
-    PairMatrices,
+    Values,
     cut_pass,
     read_pair_matrices,
 )
@@ -111,12 +111,12 @@ def train_summac_conv(
     _check_labels(config, records["label"].to_list())
     store = open_store(None)
     model = cast(PairClassifier, store.around(classifier or load_pair_classifier(config.encoders)))
-    matrices = _matrices(records, cut_pass(SETTINGS), model, progress).whole
+    matrices = _matrices(records, cut_pass(SETTINGS), model, progress)
     edges = bin_edges(SETTINGS["bins"])
     labels = [
         (histograms(matrices[record], edges, SETTINGS["labels"]), label)
         for record, label in records.select("id", "label").iter_rows()
-        if matrices.get(record) is not None
+        if record in matrices
     ]
     order = np.random.default_rng(config.seed).permutation(len(labels))
     first = round(config.holdout * len(labels))
@@ -138,7 +138,7 @@ def train_summac_conv(
 
 def _matrices(
     records: pl.DataFrame, need: PassRequirement, model: PairClassifier, progress: OnTraining
-) -> PairMatrices:
+) -> dict[str, Values]:
     """The matrices of the records by the model; one with stored results is asked for new pairs."""
     frames = [TABLES["block_nli"].empty()]
     for start in range(0, records.height, PART_RECORDS):
@@ -154,7 +154,8 @@ def _matrices(
         done = min(start + PART_RECORDS, records.height)
         progress(TrainingProgress("NLI of records", done, records.height))
     tables = {"records": records, "block_nli": pl.concat(frames)}
-    return read_pair_matrices(ChunkTables(tables.__getitem__), need)
+    matrices = read_pair_matrices(ChunkTables(tables.__getitem__), need)
+    return {record: matrix for record, matrix in matrices.items() if matrix is not None}
 
 
 def _check_labels(config: SummaCTrainingConfig, labels: list[int]) -> None:

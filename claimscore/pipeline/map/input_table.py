@@ -1,4 +1,4 @@
-"""Any table as a stream of frames: files of the known formats, or a frame in memory.
+"""Any table as a stream of frames: files of the known formats, or rows in memory.
 
 `find_source` looks at the files, `digest` tells whether their content is still the same, and
 `open` finds the columns' types and gives frames, one after the other.
@@ -9,18 +9,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import io
 import itertools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import polars as pl
 
+from claimscore.atomic import atomic_path
 from claimscore.errors import InputError
 from claimscore.records.columns import Column, ValueKinds, check_room
-from claimscore.records.files import Format, InputFile, find_files, spool_stdin
+from claimscore.records.files import Format, InputFile, find_files, input_file, spool_stdin
 from claimscore.records.readers import (
     file_errors,
     header,
@@ -32,9 +32,6 @@ from claimscore.records.readers import (
 
 #: Rows of a Parquet file that are read at a time, and rows of other files.
 READ_ROWS, _PARSED_ROWS = 10_000, 1_000
-
-#: Rows whose bytes make the digest of a frame in memory, at a time.
-_DIGEST_ROWS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,33 +70,7 @@ def regrouped(frames: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFram
 
 
 @dataclasses.dataclass(frozen=True)
-class FrameSource:
-    """A polars frame of the caller's."""
-
-    frame: pl.DataFrame = dataclasses.field(repr=False)
-    name: str = "the frame"
-
-    def digest(self) -> str:
-        """The same for the same columns and values, however they lie in memory."""
-        digest = hashlib.sha256(str(self.frame.schema).encode())
-        for rows in self.frame.iter_slices(_DIGEST_ROWS):
-            buffer = io.BytesIO()
-            try:
-                rows.rechunk().write_parquet(buffer, compression="uncompressed")
-            except pl.exceptions.PolarsError as exc:
-                first = str(exc).strip().partition("\n")[0]
-                raise InputError(f"{self.name}: not for Parquet: {first}") from exc
-            digest.update(buffer.getbuffer())
-        return digest.hexdigest()
-
-    def open(self) -> InputTable:
-        """The frame as a table."""
-        frame = self.frame
-        return InputTable(self.name, dict(frame.schema), frame.height, lambda: iter([frame]))
-
-
-@dataclasses.dataclass(frozen=True)
-class FileSource:
+class TableSource:
     """Files of one format, whose rows follow one another."""
 
     name: str
@@ -121,20 +92,29 @@ class FileSource:
         return _OPENERS[self.files[0].format](self.name, self.files)
 
 
-TableSource: TypeAlias = FrameSource | FileSource
-
-
 def find_source(given: Any, spool: Path, stdin: BinaryIO | None = None) -> TableSource:
-    """A file, a glob, rows in memory (`rows_in_memory`), or "-": JSONL on standard input, copied to
-    the folder `spool`."""
+    """A file, a glob, rows in memory (`rows_in_memory`), or "-": JSONL on standard input. What is
+    no file yet is copied to the folder `spool`."""
     if isinstance(given, pl.DataFrame):
-        return FrameSource(given)
+        return _written(given, "the frame", spool)
     if not isinstance(given, str | Path):
         rows = rows_in_memory(given)
-        return FrameSource(pl.concat(_open_rows(rows.name, (rows,)).frames()), rows.name)
+        return _written(pl.concat(_open_rows(rows.name, (rows,)).frames()), rows.name, spool)
     if str(given) != "-":
-        return FileSource(str(given), find_files(str(given), spool))
-    return FileSource("standard input", (spool_stdin(spool, stdin),))
+        return TableSource(str(given), find_files(str(given), spool))
+    return TableSource("standard input", (spool_stdin(spool, stdin),))
+
+
+def _written(frame: pl.DataFrame, name: str, spool: Path) -> TableSource:
+    """A frame as a file: the same bytes for the same values, however they lie in memory."""
+    path = spool / "frame.parquet"
+    with atomic_path(path) as new:
+        try:
+            frame.rechunk().write_parquet(new)
+        except pl.exceptions.PolarsError as exc:
+            first = str(exc).strip().partition("\n")[0]
+            raise InputError(f"{name}: not for Parquet: {first}") from exc
+    return TableSource(name, (input_file(path, name),))
 
 
 @contextlib.contextmanager

@@ -192,9 +192,6 @@ def _ls_rows(
             "truncated": cut or row["document_cut"] > 0,
         }
         yield _value(item.id, summary_side, "semantic", row["semantic"]) | beside
-        place = {"given_index": item.first_index}
-        yield _value(item.id, document_side, "tokens", row["document_tokens"]) | place
-        yield _value(item.id, document_side, "cut", row["document_cut"]) | place
 
 
 def _value(record: str, side: str, name: str, value: float) -> dict[str, Any]:

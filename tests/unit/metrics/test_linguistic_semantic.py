@@ -67,8 +67,6 @@ def rows_of(*cosines: float) -> list[Row]:
     rows = [number("ls", name, value) for name, value in of_summary.items()]
     for index, cosine in enumerate(cosines):
         rows.append(number("ls", "semantic", cosine, ("source", index)))
-        rows.append(number("ls", "tokens", 12.0, (None, index), side="source"))
-        rows.append(number("ls", "cut", 3.0, (None, index), side="source"))
     return rows
 
 
@@ -85,7 +83,6 @@ def test_the_metric():
     assert paper.components == {
         "summary_tokens": 8,
         "summary_cut": 0,
-        "source_cut": 3,
         "n_sources": 1,
         "linguistic": -10.0,
         "semantic": 0.5,
@@ -99,4 +96,3 @@ def test_several_sources_count_by_the_mean_cosine():
         (found,) = score([RECORD | {"source": ["a", "b"]}], order)
         assert found.value == pytest.approx(0.5)
         assert found.components["n_sources"] == 2
-        assert found.components["source_cut"] == 6
