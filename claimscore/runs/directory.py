@@ -95,7 +95,7 @@ class RunDirectory:
         self.state = self.path / STATE
         self._folder = RunFolder(self.path)
         self._files = PartFiles(self.path)
-        self._is_open = False
+        self._is_open = self._is_removed = False
         self._opened = contextlib.ExitStack()
         self._manifest: Manifest | None = None
         self._compacting = threading.Lock()
@@ -157,7 +157,7 @@ class RunDirectory:
     def _end(self, _: object, error: BaseException | None, __: object) -> None:
         """Leave nothing of a run that was refused before it made anything. `StoppedEarly` where the
         folder was moved away, which other errors may come from."""
-        if isinstance(error, ConfigError):
+        if isinstance(error, ConfigError) and not self._is_removed:
             self._folder.check()
         made = (self.path / RUN_TOML).exists() or self.manifest.all_steps()
         if isinstance(error, ConfigError) and not made:
@@ -177,6 +177,7 @@ class RunDirectory:
         if self.remote is not None:
             self.remote.remove()
         self._folder.remove()
+        self._is_removed = True
 
     def publish(self, name: str) -> Path | str:
         """Send a file that a reader has written to the address, where there is one; where it is."""
