@@ -126,19 +126,11 @@ def _run_bars(progress: Progress) -> Sequence[_Bar]:
         return [_Bar(progress.phase)]
     records = progress.records_of
     left = f"{model_note(progress)} {_left(progress)}".strip()
+    asked = records(progress.llm_chunks_todo), records(progress.llm_chunks_done)
+    judged = records(progress.model_chunks_todo), records(progress.model_chunks)
     both = [
-        _Bar(
-            "language model",
-            records(progress.llm_chunks_todo),
-            records(progress.llm_chunks_done),
-            llm_note(progress),
-        ),
-        _Bar(
-            "NLI, encoders",
-            records(progress.model_chunks_todo),
-            records(progress.model_chunks),
-            left,
-        ),
+        _Bar("language model", *asked, llm_note(progress)),
+        _Bar("NLI, encoders", *judged, left),
     ]
     return [bar for bar in both if bar.total]
 

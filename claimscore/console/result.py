@@ -43,7 +43,8 @@ def print_result(summary: Mapping[str, Any], out: str) -> None:
             *_models(summary["last_call"], summary.get("truncated", {})),
             *(("warning", notice) for notice in summary.get("notices", ())),
             ("time", duration(summary["last_call"]["seconds"])),
-            *_places(summary, out),
+            ("scores", f"{out}/scores.parquet") if summary["metrics"] else ("tables", out),
+            ("report", f"{out}/report.html"),
             *_next_steps(summary, out),
         ]
     )
@@ -92,10 +93,8 @@ def _verdicts(metrics: Mapping[str, Mapping[str, Any]]) -> Facts:
 
 
 def _records(records: Mapping[str, int], failures: list[Mapping[str, Any]]) -> Facts:
-    yield (
-        "records",
-        f"{records['total']:,}: {records['done']:,} done, {records['failed']:,} with failures",
-    )
+    counts = f"{records['done']:,} done, {records['failed']:,} with failures"
+    yield "records", f"{records['total']:,}: {counts}"
     for failure in failures:
         example = failure["example"].partition("\n")[0][:100]
         yield "", f"{failure['count']:,} x {failure['stage']}: {failure['kind']}, e.g. {example}"
@@ -154,36 +153,30 @@ def _paid(spent: Mapping[str, Any]) -> str:
     return f", {cost(spent)}" if spent["requests"] and spent["usd"] != 0 else ""
 
 
-def _places(summary: Mapping[str, Any], out: str) -> Facts:
-    if summary["metrics"]:
-        yield "scores", f"{out}/scores.parquet"
-    else:
-        yield "tables", out
-    yield "report", f"{out}/report.html"
-
-
 def _next_steps(summary: Mapping[str, Any], out: str) -> Facts:
     steps = []
     if summary["records"]["failed"]:
         steps.append("the same command with --retry-failed tries the failed records again")
     if worst := next((row["worst"] for row in summary["metrics"].values() if row["worst"]), None):
         record = worst[0]["id"]
-        steps.append(
-            f"open report.html#record-{quote(record)} in a browser: its claims and their evidence"
-        )
-        steps.append(f"claimscore status {out} --record {plain(shlex.quote(record))} prints them")
-        steps.append(
-            f"claimscore compare {out} OTHER_RUN says what another prompt or model changes"
-        )
+        steps += [
+            f"open report.html#record-{quote(record)} in a browser: its claims and their evidence",
+            f"claimscore status {out} --record {plain(shlex.quote(record))} prints them",
+            f"claimscore compare {out} OTHER_RUN says what another prompt or model changes",
+        ]
     for number, step in enumerate(steps):
         yield ("" if number else "next"), step
 
 
 def print_map_result(summary: Mapping[str, Any]) -> None:
     """Rows answered and failed, what was spent, and where things are."""
+    facts = [*_rows_of_map(summary)]
     if summary["was_finished"]:
         print("finished before with these settings: nothing was done")
-    print_facts([*_rows_of_map(summary), *_spent_on_map(summary), ("table", summary["out"])])
+    else:
+        facts += [*_answers(summary, summary["spent_in_all"])]
+        facts.append(("time", duration(summary["seconds"])))
+    print_facts([*facts, ("table", summary["out"])])
 
 
 def _rows_of_map(summary: Mapping[str, Any]) -> Facts:
@@ -196,13 +189,6 @@ def _rows_of_map(summary: Mapping[str, Any]) -> Facts:
         yield "", f"{kind}, e.g. {message[:200]}"
     if set(summary["failed"]) - {"null_input"}:
         yield "", "the same command with --retry-failed tries them again"
-
-
-def _spent_on_map(summary: Mapping[str, Any]) -> Facts:
-    if summary["was_finished"]:
-        return
-    yield from _answers(summary, summary["spent_in_all"])
-    yield "time", duration(summary["seconds"])
 
 
 # Status
@@ -256,10 +242,8 @@ def _run_facts(state: Mapping[str, Any]) -> Facts:
     yield "records", f"{state['records']:,}: {state['records'] - left['all']:,} done"
     if left["all"]:
         asked, judged = f"{left['llm']:,}", f"{left['models']:,}"
-        yield (
-            "left",
-            f"{left['all']:,}: the language model is asked about {asked}, models judge {judged}",
-        )
+        work = f"the language model is asked about {asked}, models judge {judged}"
+        yield "left", f"{left['all']:,}: {work}"
     if state["llm"]:
         yield "asks", state["llm"]
     yield "rows", ", ".join(f"{n:,} {name}" for name, n in sorted(state["rows"].items()))

@@ -122,19 +122,14 @@ def _read_run(label: str, path: Path | str) -> ComparedRun:
     directory = RunDirectory.reader(path)
     with damage_as_error(path):
         settings = directory.settings
-        ids = _record_ids(directory)
-        scores = None
+        ids, scores = pl.Series("id", [], dtype=pl.String), None
+        if directory.manifest.counts().get("records"):
+            ids = directory.scan("records").select(pl.col("id").sort()).collect().to_series()
         if directory.scores() is not None:
             scores = _scan_scores(directory.path / "scores.parquet")
         metrics = _metrics(scores) if scores is not None else {}
         notices = tuple(_notices(directory, settings, scores, ids.len()))
     return ComparedRun(label, path, scores, directory, settings, metrics, ids, notices)
-
-
-def _record_ids(directory: RunDirectory) -> pl.Series:
-    if not directory.manifest.counts().get("records"):
-        return pl.Series("id", [], dtype=pl.String)
-    return directory.scan("records").select(pl.col("id").sort()).collect().to_series()
 
 
 def _scan_scores(path: Path | str) -> pl.LazyFrame:
