@@ -75,7 +75,7 @@ def test_each_task_asks_its_own_server(servers: Servers, tmp_path: Path, cli: Co
     assert ("seed" in one.bodies[0], "seed" in two.bodies[0]) == (True, False)
     stored = tomllib.loads((tmp_path / "run" / "run.toml").read_text())["additive"]["llm"]
     assert [stored[task]["model"] for task in ("decompose", "verify")] == ["big", "small"]
-    shown = "openai:big (decompose); openai:small (verify)"
+    shown = f"openai:big at {one.base_url} (decompose); openai:small at {two.base_url} (verify)"
     assert shown in cli("status", tmp_path / "run").out
     assert shown in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     secrets = (b"of-the-run-1", b"of-gpu-2", b"of-a-tenant-3")
