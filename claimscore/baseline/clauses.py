@@ -113,8 +113,6 @@ def _is_state(tree: Tree, head: int, word: int, joined: str) -> bool:
     if tree.lower[head] not in words_of("be"):
         return True
     said = [c for c in first if head < c < word]
-    if not said or tree.auxiliaries(word):
-        return False
     kinds = {tree.tags[c][:2] for c in said}
     if tag == "JJ" and not tree.of(word, "det"):
         described = "JJ" not in kinds and tree.of(word, "advmod", "prep")
@@ -125,8 +123,6 @@ def _is_state(tree: Tree, head: int, word: int, joined: str) -> bool:
         used = {tree.lower[n] for c in said for n in tree.subtree(c)}
         placed = tree.lower[word] in words_of("locatives") - used and tree.of(word, "pobj")
         return bool(placed) and "NN" not in kinds
-    if tag == "RB":
-        return bool(tree.of(word, "prep"))
     return tag == "NN" and tree.has_article(word) and "JJ" in kinds
 
 
@@ -148,8 +144,6 @@ def _is_separate(tree: Tree, head: int, child: int) -> bool:
         return False
     if not tree.is_verb(child) or not tree.is_finite(child) or subject is None or subject > child:
         return False
-    if tree.tags[subject] in ("WDT", "WP") or (label != "ccomp" and is_doubtful_word(tree, child)):
-        return False
     if tree.quoted_in(child) != tree.quoted_in(head) or not _is_at_an_end(tree, head, child):
         return False
     if child in tree.unsure and _may_be_of_another(tree, head, child):
@@ -163,8 +157,6 @@ def _is_separate(tree: Tree, head: int, child: int) -> bool:
         if {"or", "nor", "either", "neither"}.intersection(joined):
             return False
         return not _is_correlated(tree, head)
-    if label == "ccomp" and child > head:
-        return False
     start = min(tree.subtree(child)) if child > head else max(tree.subtree(child)) + 1
     border = tree.lower[max(0, start - 1) : start + 2]
     linked = words_of("dropped_adverbs").intersection(border) or "so" in border
@@ -243,6 +235,4 @@ def _is_asserted(tree: Tree, head: int, clause: int, conjunction: int) -> bool:
     perfect = any(tree.lower[a] in ("has", "have", "had") for a in tree.auxiliaries(head))
     if mark in ("while", "whilst"):
         return tree.tags[clause] != "VBG" and (set_off or is_state or perfect)
-    if mark == "since":
-        return is_state and not perfect and not denied
     return is_state and set_off and first > 0 and not denied

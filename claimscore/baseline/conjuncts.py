@@ -138,14 +138,9 @@ def _are_kinds(tree: Tree, members: list[int]) -> bool:
 
 def _may_be_another(tree: Tree, members: list[int], verb: int | None) -> bool:
     """Whether the last of some nouns may be a verb, or coordinated with something before them."""
-    first, last = members[0], members[-1]
-    of_last = own_words(tree, members)[-1]
-    if any(tree.lower[n] == "between" for n in tree.ancestors(first)):
+    first = members[0]
+    if tree.tags[min(own_words(tree, members)[-1])] in ("VBN", "VBD"):
         return True
-    if tree.tags[min(of_last)] in ("VBN", "VBD"):
-        return True
-    if tree.tags[last] == "NNS" and min(of_last) == last and tree.of(last, "prep"):
-        return verb is not None and tree.tags[verb] == "VBZ"
     others = any(tree.has_article(m) for m in members[1:])
     return tree.labels[first] == "pobj" and others and not tree.has_article(first)
 
@@ -209,8 +204,6 @@ def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
         return True
     if any(tree.tags[c] == "PRP$" for m in members[1:] for c in tree.of(m, "poss")):
         return True
-    if len(words[0]) == 1 and len(words[-1]) >= 3 and all(map(tree.is_name, words[-1])):
-        return True
     preposition = tree.heads[first]
     return tree.labels[first] == "pobj" and tree.is_name(tree.heads[preposition])
 
@@ -226,8 +219,6 @@ def _are_teams(tree: Tree, members: list[int]) -> bool:
 def shares_object(tree: Tree, verb: int, other: int) -> bool:
     """Whether a verb has its object behind another one: "wrote and directed the film"."""
     behind = any(c > verb and tree.labels[c] not in _BESIDE for c in tree.children[verb])
-    if any(c > other for c in tree.of(verb, "dobj", "attr", "acomp")):
-        return True
     if tree.of(verb, "auxpass") and tree.is_finite(other):
         return False
     return not behind and bool(tree.of(other, "dobj", "attr", "acomp"))
@@ -285,8 +276,6 @@ def is_plain_list(tree: Tree, members: list[int]) -> bool:
     """Whether the members follow each other with only commas and conjunctions between them."""
     words = own_words(tree, members)
     verbs = tree.tags[members[0]].startswith("VB")
-    if members != sorted(members):
-        return False
     between: set[int] = set()
     for number in range(1, len(members)):
         end = max(n for n in words[number - 1] if n < members[number])
@@ -299,8 +288,6 @@ def is_plain_list(tree: Tree, members: list[int]) -> bool:
             return False
         comma = any(tree.words[n] in ",;" for n in gap)
         if comma and len(members) == 2 and not verbs:
-            return False
-        if number < len(members) - 1 and not comma and tree.lower[gap[0]] != "and":
             return False
     inside = set(range(members[0], members[-1])) | without_modifiers(tree, words[-1])
     return verbs or not any(tree.words[n] == "," for n in inside - between - tree.brackets)

@@ -43,21 +43,11 @@ def is_doubtful_word(tree: Tree, index: int) -> bool:
         return not tree.is_time(index)
     if tree.tags[index] in ("VBD", "VBP", "VBZ") and label in ("ROOT", "conj"):
         return bool(tree.of(index, "compound", "det", "amod", "poss", "nummod"))  # a noun
-    if tree.tags[index] in ("VBD", "VBP", "VBZ") and label == "ROOT" and _is_cut_off(tree, index):
-        return True
     if label == "mark" and low == "that" and not tree.is_finite(head):
         return True
-    if label == "ccomp" and tree.tags[index] == "VBG" and tree.of(index, "mark"):
-        return not tree.auxiliaries(index)
     if label == "ccomp" and index < head:
         return tree.quoted_in(index) is None and tree.lower[head] not in words_of("speech")
     return _is_share(tree, index) or _is_cleft(tree, index)
-
-
-def _is_cut_off(tree: Tree, verb: int) -> bool:
-    """Whether one comma stands between a verb and its subject, and none closes what it opens."""
-    subject = tree.subject(verb)
-    return subject is not None and tree.words[subject:verb].count(",") == 1
 
 
 def _is_glued(tree: Tree) -> bool:
@@ -102,8 +92,6 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
         return True  # that is its subject, read as part of the clause before
     if tree.of(first, "acomp") and tag == "VBD" and tree.lower[verb].endswith("ed"):
         return not tree.of(verb, "dobj", "attr", "acomp", "npadvmod", "xcomp", "ccomp")
-    if tree.lower[first] == "born" and tag == "VBN" and not auxiliaries:
-        return tree.lower[verb] not in ("raised", "educated", "brought", "bred")
     if tree.of(first, "auxpass") and not auxiliaries:
         perfect = any(tree.lower[a] == "been" for a in tree.auxiliaries(first))
         if tag == "VBD" and (perfect or tree.lower[verb] in words_of("suffered")):
@@ -112,8 +100,6 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
             return tag == "VBD" or not tree.of(verb, "oprd", "dobj", "prep")
         return tag == "VBN" and bool(tree.of(verb, "dobj"))
     if not any(tree.tags[a] == "MD" for a in tree.auxiliaries(first)):
-        return False
-    if auxiliaries and tree.tags[auxiliaries[0]] in ("MD", "VBZ", "VBP"):
         return False
     return tag in ("VBD", "VBN") or tree.is_past(verb)
 
@@ -132,8 +118,6 @@ def precedes_object(tree: Tree, verb: int, adjunct: Words, core: Words) -> bool:
         top = tree.heads[top]
     if top == verb or tree.labels[top] in _CLAUSES:
         return False
-    if tree.labels[top] == "npadvmod" and tree.is_time(top):
-        return False
     return top != following or tree.tags[following][:2] != "VB"
 
 
@@ -144,11 +128,8 @@ def is_universal(tree: Tree, noun: int) -> bool:
 
 
 def is_inside_a_list(tree: Tree, adjunct: Words, nodes: Words) -> bool:
-    """Whether a phrase stands between members of a list, or behind one of "including"."""
+    """Whether a phrase stands between members of a list."""
     first = min(adjunct)
-    for node in (first - 1, tree.first_conjunct(first - 1)):
-        if tree.labels[node] == "pobj" and is_listing(tree, tree.heads[node]):
-            return True
     return any(
         tree.labels[c] == "conj"
         and tree.heads[c] < first

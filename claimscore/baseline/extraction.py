@@ -97,10 +97,7 @@ def _praised(tree: Tree) -> list[str] | None:
             return None
         described, low = adjectives[0], tree.lower[adjectives[0]]
         phrase = tree.subtree(described)
-        degrees = tree.of(described, "advmod")
         if tree.tags[described] != "JJ" or low in words_of("attributive") or described > noun:
-            return None
-        if len(phrase) != 1 + len(degrees) or not tree.children[noun]:
             return None
         articles = tree.of(noun, "det") if tree.has_article(noun) else []
         words = [n for n in words if n not in (noun, *phrase, *articles)]
@@ -272,8 +269,6 @@ class _Extraction:
             return self._clause(verb, subject)
         if form and form.instead and tag == "VBG":
             return self._clause(verb, subject, VerbForm(instead=past_of(tree.lower[verb])))
-        if form and tag == tree.tags[first]:
-            return self._clause(verb, subject, form)
         if not form and tag in ("VB", "VBN", "VBG"):
             if tag == tree.tags[first] and shared:
                 return self._clause(verb, subject, VerbForm(tuple(shared)))
@@ -503,13 +498,9 @@ class _Extraction:
         tree = self.tree
         adjuncts: list[Words] = []
         for link in chain:
-            if link != chain[0] and tree.of(link, "conj"):
-                break
             for child in (c for c in tree.children[link] if c in nodes):
                 if self._is_adjunct(child, link, link == chain[0]):
                     adjuncts.append(self._with_degree(tree.subtree(child) & nodes))
-                if is_universal(tree, child):
-                    continue
                 prepositions = {
                     "dobj": words_of("separable_prepositions"),
                     "attr": frozenset(("from", "during", "since", "until")),
@@ -531,9 +522,6 @@ class _Extraction:
         if any(tree.lower[n] in ("first", "only", "last") or tree.tags[n] == "JJS" for n in nodes):
             adjuncts = [a for a in adjuncts if tree.lower[min(a)] != "since"]
         adjuncts.sort(key=min)
-        opening = [tree.lower[min(adjunct)] for adjunct in adjuncts]
-        if "from" in opening and "to" in opening[opening.index("from") + 2 :]:
-            raise Unsure
         merged: list[Words] = []
         for adjunct in adjuncts:
             if tree.lower[min(adjunct)] == "including" and tree.is_verb(tree.heads[min(adjunct)]):
@@ -593,11 +581,8 @@ class _Extraction:
         low, opening = self.tree.lower[min(adjunct)], self.tree.lower[min(before)]
         beside = min(adjunct) == max(before) + 1
         tree = self.tree
-        timed = any(tree.is_year_or_month(n) for n in before)
         if beside and low in ("in", "at", "on", "from"):
             dated = any(tree.is_year_or_month(n) for n in adjunct)
-            if opening in ("since", "than", "after", "before", "until", "following", "like"):
-                return dated and not timed
             if opening == "by" and not dated:
                 return not any(map(tree.is_capital, before))
         noun = max(before)

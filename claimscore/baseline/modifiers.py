@@ -45,12 +45,7 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
             return False
         if tree.of(tree.heads[noun], "expl") and tree.of(noun, "nummod"):
             return False  # there are more of them
-        modal = any(tree.tags[a] == "MD" for a in tree.auxiliaries(tree.heads[noun]))
-        if modal and tree.has_article(noun) and tree.labels[noun] == "nsubj":
-            return False  # any of its kind is meant
     if tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("as", "like", "than"):
-        return False
-    if tree.is_year_or_month(noun) or has_loose_list(tree, tree.subtree(clause)):
         return False
     if not tree.follows_comma(clause) and any(noun < c < clause for c in tree.of(noun, "prep")):
         return False
@@ -79,11 +74,7 @@ def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
     comma = tree.follows_comma(participle)
     if tree.tags[participle] not in ("VBN", "VBG"):
         return False
-    if participle in tree.unsure | tree.hypothetical:
-        return False
     if tree.lower[participle] in words_of("no_participles"):
-        return False
-    if tree.of(participle, "neg", "mark", "aux", "nsubj"):
         return False
     if tree.has_article(noun) and tree.labels[noun] in ("dobj", "pobj", "appos", "oprd"):
         return False
@@ -158,15 +149,7 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
         return False
     if coordinated and tree.tags[noun] not in ("NNS", "NNPS") and not tree.of(other, "det", "amod"):
         return False
-    if tree.tags[noun] == "NNS" and tag in ("NN", "NNP") and not coordinated:
-        return False
-    if tree.tags[noun] == "NNP" and tag in ("NNS", "NNPS") and not coordinated:
-        return False
     if tree.is_year_or_month(noun) or any(c > other for c in tree.of(noun, "conj")):
-        return False
-    if any(noun < c < other for c in tree.of(noun, "prep")) and tree.is_name(other):
-        return False
-    if any(tree.lower[c] == "or" for c in tree.of(other, "cc")):
         return False
     return not tree.is_verb(noun) and tree.labels[noun] != "npadvmod"
 
@@ -325,13 +308,11 @@ def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
     verb = tree.heads[first]
     if tree.labels[first] == "attr" and tree.words[min(tree.subtree(first)) - 1] == ",":
         return None  # "when she was six, an event that"
-    if tree.labels[first] == "attr" and tree.lower[verb] in words_of("linking"):
-        subject = tree.subject(verb)
-        if tree.has_article(first) and subject is not None:
-            if tree.tags[subject] in ("WP", "WDT"):
-                return None
-            if tree.labels[subject] != "expl" and tree.tags[subject] != "DT":
-                return subject_phrase(tree, subject)
+    subject = tree.subject(verb)
+    if tree.labels[first] == "attr" and tree.has_article(first) and subject is not None:
+        is_there = tree.labels[subject] == "expl" or tree.tags[subject] == "DT"
+        if tree.lower[verb] in words_of("linking") and not is_there:
+            return subject_phrase(tree, subject)
     if any(conjunct < clause for conjunct in tree.of(noun, "conj")) or tree.tags[noun] == "PRP":
         return None
     if tree.labels[noun] == "appos" and tree.has_article(noun) and tree.is_name(tree.heads[noun]):
@@ -452,8 +433,6 @@ def _birth(tree: Tree, noun: int) -> Iterator[Draft]:
         return
     born = opening + 1
     end = next((n for n in range(born, len(tree)) if tree.words[n] in ");–—-"), born)
-    if "c." in tree.words[born:end] or "or" in tree.lower[born:end]:
-        return
     name = tree.trim(n for n in noun_phrase(tree, noun) if n not in tree.brackets)
     places = [n for n in range(born + 2, end) if tree.lower[n] == "in"]
     cut = places[0] if places else end

@@ -173,8 +173,6 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
             raise Unsure
     if tree.lower[words[-1]] in ("'s", "’s") and "'s" not in items and isinstance(items[-1], int):
         raise Unsure
-    if tree.lower[words[-1]] in ("he", "she", "they", "we") or tree.lower[words[-1]] == "no":
-        raise Unsure
     if len(words) > 1 and tree.labels[words[-2]] == "cc" and tree.labels[words[-1]] == "advmod":
         raise Unsure
     for left, right in pairwise(x for x in items if x not in tree.quote_marks):
@@ -196,15 +194,8 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
             raise Unsure
         if tree.tags[right] in FINITE and left < right - 1 and _is_object(tree, left, items):
             raise Unsure
-        is_beside = tree.labels[right] == "conj" and tree.heads[right] in words
-        if is_beside and tree.is_verb(right) and left != right - 1:
-            raise Unsure
     present = set(words)
     for word in words:
-        start = min(tree.subtree(word)) if tree.labels[word] == "appos" else 0
-        follows = start > 1 and start - 1 in items and tree.words[start - 1] == ","
-        if follows and start - 2 not in present | tree.brackets | tree.quote_marks:
-            raise Unsure  # what it says more of is gone
         for other in (word - 1, word + 1):
             gone = 0 <= other < len(tree) and other not in present and other not in titles
             if gone and _belong_together(tree, min(word, other), max(word, other)):
