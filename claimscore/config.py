@@ -519,26 +519,20 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: lists or tables are nested too deeply") from None
 
 
-#: Fields of a request that have a setting, or that claimscore decides.
-_OWN_FIELDS = {
-    **dict.fromkeys(("temperature", "top_p"), "it is one of the prompt's [settings]"),
-    **dict.fromkeys(
-        ("max_tokens", "max_completion_tokens"), "max_tokens is one of the prompt's [settings]"
-    ),
-    **dict.fromkeys(("n", "stream"), "a request is for one answer, sent whole"),
-    **dict.fromkeys(
-        ("messages", "system", "model", "response_format", "stream_options"),
-        "claimscore sets it",
-    ),
-    "cache_control": "claimscore marks what requests share",
-    **dict.fromkeys(("logprobs", "top_logprobs"), "the task decides it"),
-}
+#: Fields of a request that a prompt's settings have, and those that claimscore decides.
+_PROMPT_FIELDS = ("temperature", "top_p", "max_tokens", "max_completion_tokens")
+_OWN_FIELDS = (
+    *("n", "stream", "stream_options", "messages", "system", "model", "response_format"),
+    *("cache_control", "logprobs", "top_logprobs"),
+)
 
 
 def extra_problem(name: str, value: object) -> str | None:
     """Why a server cannot get this parameter besides a request's own; None where it can."""
+    if name in _PROMPT_FIELDS:
+        return "it cannot be set here: it is one of the prompt's [settings]"
     if name in _OWN_FIELDS:
-        return f"it cannot be set here: {_OWN_FIELDS[name]}"
+        return "it cannot be set here: claimscore sets it"
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):

@@ -83,7 +83,7 @@ def cosine(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
 
 
 def _score(tables: ChunkTables) -> list[Score]:
-    of_summaries = text_numbers(tables, ("ls",), "summary")
+    of_summaries = text_numbers(tables, ("ls",), "summary", "source")
 
     def score_row(row: Mapping[str, Any]) -> Score:
         return _score_record(row["id"], of_summaries.get(row["id"], {}))
@@ -92,17 +92,16 @@ def _score(tables: ChunkTables) -> list[Score]:
 
 
 def _score_record(record: str, numbers: Mapping[int | None, Mapping[str, Any]]) -> Score:
-    """`numbers` are the summary's: its own under None, those with a source by its place."""
-    summary = numbers.get(None, {})
-    if "linguistic" not in summary:
+    """`numbers` are by the place of the source; those of the summary alone are the same in all."""
+    rows = [numbers[index] for index in sorted(numbers)]  # type: ignore[type-var] # has no None
+    if not rows:
         return unscored(record, "no LS_Score rows")
-    with_source = [numbers[index] for index in sorted(i for i in numbers if i is not None)]
-    semantic = float(np.mean([row["semantic"] for row in with_source]))
+    summary, semantic = rows[0], float(np.mean([row["semantic"] for row in rows]))
     result = combined(summary["linguistic"], semantic)
     components: dict[str, object] = {
-        "summary_tokens": int(summary["tokens"]),
-        "summary_cut": int(summary["cut"]),
-        "n_sources": len(with_source),
+        "summary_tokens": int(summary["summary_tokens"]),
+        "summary_cut": int(summary["summary_cut"]),
+        "n_sources": len(rows),
         "linguistic": result.linguistic,
         "semantic": result.semantic,
         "linguistic_without_special": summary["linguistic_inner"],

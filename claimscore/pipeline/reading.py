@@ -11,12 +11,10 @@ import polars as pl
 from claimscore.atomic import os_errors
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
-from claimscore.metrics import catalogue
 from claimscore.metrics.base import Metric
-from claimscore.records.columns import ALTERNATIVES, likely_columns
+from claimscore.records.columns import ALTERNATIVES
 from claimscore.records.dataset import (
     Dataset,
-    MissingColumnsError,
     Required,
     Selection,
     prepare,
@@ -32,44 +30,13 @@ def _required(metrics: Sequence[Metric]) -> Required:
     return {metric.name: metric.requires.columns for metric in metrics}
 
 
-def _selection(config: RunConfig) -> Selection:
-    return Selection(config.columns, config.limit, config.strip_html)
-
-
 def read_records(
     config: RunConfig, metrics: Sequence[Metric], spool: Path, stdin: BinaryIO | None
 ) -> Dataset:
-    """Validate the input of a run; where it lacks columns, the error says which metrics fit."""
-    selection, required = _selection(config), _required(metrics)
-    try:
-        return prepare(
-            config.input, spool=spool, required=required, stdin=stdin, selection=selection
-        )
-    except MissingColumnsError as exc:
-        if exc.is_slip:
-            raise
-        fitting = _fitting(config, exc.names)
-        raise MissingColumnsError(f"{exc}{fitting}", exc.names, is_slip=False) from None
-
-
-def _fitting(config: RunConfig, names: Sequence[str]) -> str:
-    """The metrics that these columns are enough for, also under their likely other names."""
-    likely = likely_columns(names)
-    known = catalogue(config.metric_files)
-    needed: dict[str, set[str]] = {}
-    for name in known.names():
-        taken: set[str] = set()
-        for column in known.load(name).requires.columns:
-            accepted = ALTERNATIVES.get(column, (column,))
-            taken.update([c for c in accepted if c in names or c in likely][:1] or ["?"])
-        if "?" not in taken:
-            needed[name] = taken - set(names)
-    if not needed:
-        return "; no metric fits these columns (claimscore metrics list)"
-    renamed = sorted({column for columns in needed.values() for column in columns})
-    pairs = ",".join(f"{column}={likely[column]}" for column in renamed)
-    how = f" with --columns {pairs} (Python: columns=)" if pairs else ""
-    return f"; metrics that fit{how}: {', '.join(needed)}"
+    """Validate the input of a run (`prepare`)."""
+    selection = Selection(config.columns, config.limit, config.strip_html)
+    required = _required(metrics)
+    return prepare(config.input, spool=spool, required=required, stdin=stdin, selection=selection)
 
 
 def again(directory: RunDirectory) -> BinaryIO | None:

@@ -261,13 +261,6 @@ class ValueKinds:
         if kind is int and not -_EXACT_FLOAT <= value <= _EXACT_FLOAT:
             kinds.add("wide" if -_I64 <= value < _I64 else "huge")
 
-    def see_all(self, cells: Iterable[str]) -> None:
-        """Take note of the cells of some rows."""
-        for cell in cells:
-            if str in self.kinds:
-                return
-            self.see(cell)
-
     def column(self, name: str) -> Column:
         """The column of these values; what has no common type is kept as text."""
         kinds = self.kinds

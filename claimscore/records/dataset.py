@@ -37,13 +37,11 @@ Required = Mapping[str, Sequence[str]]
 
 
 class MissingColumnsError(InputError):
-    """The input lacks columns that metrics need; `names` are those it has, and `is_slip` is whether
-    the message says under which names it may have the others."""
+    """The input lacks columns that metrics need; `names` are those it has."""
 
-    def __init__(self, message: str, names: Iterable[str], *, is_slip: bool) -> None:
+    def __init__(self, message: str, names: Iterable[str]) -> None:
         super().__init__(message)
         self.names = tuple(names)
-        self.is_slip = is_slip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,7 +271,6 @@ class _Validation:
                     f"{where}: {self._renamed(ours)}: no column {_shown(theirs)}; {said}: "
                     f"{_listed(given)}",
                     names,
-                    is_slip=True,
                 )
         lacks = ", ".join(
             f"no {'column' if len(columns) == 1 else 'columns'} {', '.join(columns)}{need}"
@@ -282,15 +279,14 @@ class _Validation:
         likely = likely_columns(names)
         lacking = [column for columns in missing.values() for column in columns]
         pairs = ",".join(f"{column}={likely[column]}" for column in lacking if column in likely)
-        meant = f"; is --columns {_shown(pairs)} meant? (Python: columns=)" if pairs else ""
-        if meant and not set(lacking).isdisjoint(self._types.names):  # earlier records have it
+        meant = "; `claimscore metrics list` says what each metric reads"
+        meant = f"; is --columns {_shown(pairs)} meant? (Python: columns=)" if pairs else meant
+        if pairs and not set(lacking).isdisjoint(self._types.names):  # earlier records have it
             meant = f"; is {_shown(next(iter(likely.values())))} meant?"
         if self._cells and len(names) == 1 and ";" in names[0]:
             meant = "; semicolons stand between them: save the file with commas"
         raise MissingColumnsError(
-            f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}",
-            names,
-            is_slip=bool(meant),
+            f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}", names
         )
 
     def _needed_by(self, column: str) -> str:

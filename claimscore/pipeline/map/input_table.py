@@ -19,14 +19,14 @@ import polars as pl
 
 from claimscore.atomic import atomic_path
 from claimscore.errors import InputError
-from claimscore.records.columns import Column, ValueKinds, check_room
+from claimscore.records.columns import ValueKinds, check_room
 from claimscore.records.files import Format, InputFile, find_files, input_file, spool_stdin
 from claimscore.records.readers import (
+    Record,
     file_errors,
     header,
     place,
     read,
-    read_cells,
     rows_in_memory,
 )
 
@@ -173,70 +173,36 @@ def _slices(scan: pl.LazyFrame) -> Iterator[pl.DataFrame]:
 
 def _open_rows(name: str, files: tuple[InputFile, ...]) -> InputTable:
     types: dict[str, ValueKinds] = {}
-    n_rows = 0
+    n_rows, cells = 0, files[0].format in ("csv", "tsv")
     for file in files:
         for line, record in read(file):
             n_rows += 1
             for column, value in record.items():
                 if column not in types:
                     check_room(types, place(file, line))
-                    types[column] = ValueKinds(cells=False)
+                    types[column] = ValueKinds(cells=cells)
                 if value is not None:
                     types[column].see(value)
         file.check_unchanged()
     columns = [seen.column(column) for column, seen in types.items()]
-    return _of_columns(name, columns, n_rows, lambda: _record_values(files, columns))
-
-
-def _record_values(
-    files: tuple[InputFile, ...], columns: list[Column]
-) -> Iterator[list[Iterable[Any]]]:
-    for file in files:
-        file.check_unchanged()
-        records = read(file)
-        while rows := [record for _, record in itertools.islice(records, _PARSED_ROWS)]:
-            yield [[row.get(column.name) for row in rows] for column in columns]
-        file.check_unchanged()
-
-
-def _open_cells(name: str, files: tuple[InputFile, ...]) -> InputTable:
-    names = header(files[0]) or []
-    types = [ValueKinds(cells=True) for _ in names]
-    n_rows = 0
-    for file in files:
-        if header(file) != names:
-            raise InputError(f"{file.name}, line 1: the columns are not those of {files[0].name}")
-        for cells in read_cells(file, _PARSED_ROWS):
-            n_rows += len(cells[0])
-            for seen, column in zip(types, cells, strict=True):
-                seen.see_all(column)
-        file.check_unchanged()
-    columns = [seen.column(column) for column, seen in zip(names, types, strict=True)]
-    return _of_columns(name, columns, n_rows, lambda: _cell_values(files))
-
-
-def _cell_values(files: tuple[InputFile, ...]) -> Iterator[list[Iterable[Any]]]:
-    for file in files:
-        file.check_unchanged()
-        for cells in read_cells(file, _PARSED_ROWS):
-            yield [[cell or None for cell in cs] if "" in cs else cs for cs in cells]
-        file.check_unchanged()
-
-
-def _of_columns(
-    name: str,
-    columns: list[Column],
-    n_rows: int,
-    values: Callable[[], Iterator[list[Iterable[Any]]]],
-) -> InputTable:
-    """A table of the values, some rows at a time, of each of these columns."""
 
     def frames() -> Iterator[pl.DataFrame]:
-        for some in values():
-            pairs = zip(columns, some, strict=True)
-            yield pl.DataFrame([column.series(items) for column, items in pairs])
+        for file in files:
+            file.check_unchanged()
+            records = read(file)
+            while rows := [record for _, record in itertools.islice(records, _PARSED_ROWS)]:
+                yield pl.DataFrame(
+                    [column.series(_values(rows, column.name, cells)) for column in columns]
+                )
+            file.check_unchanged()
 
     return InputTable(name, {column.name: column.dtype for column in columns}, n_rows, frames)
+
+
+def _values(rows: list[Record], name: str, cells: bool) -> Iterator[Any]:
+    """The values of a column; an empty cell is null."""
+    values = (row.get(name) for row in rows)
+    return (value or None for value in values) if cells else values
 
 
 _OPENERS: dict[Format, Callable[[str, tuple[InputFile, ...]], InputTable]] = {
@@ -244,6 +210,6 @@ _OPENERS: dict[Format, Callable[[str, tuple[InputFile, ...]], InputTable]] = {
     "jsonl": _open_rows,
     "json": _open_rows,
     "rows": _open_rows,
-    "csv": _open_cells,
-    "tsv": _open_cells,
+    "csv": _open_rows,
+    "tsv": _open_rows,
 }

@@ -2,24 +2,23 @@
 of each claim whether the sentence that it was made from entails it.
 
 Pairs grow with the square of the texts: two sides with 500 claims each are half a million. So
-pairs, what a model makes of them and their rows are made for `PAIRS_AT_ONCE` at a time. A chunk
-that has no more is one call of the model.
+pairs, what a model makes of them and their rows are made for the records that have `PAIRS_AT_ONCE`
+together, or for one that has more. A chunk with fewer is one call of the model.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from itertools import islice, product
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.blocks import find_cut
+from claimscore.blocks import find_cut, window_spans
 from claimscore.metrics.support import threshold_of
-from claimscore.pipeline.encoders.distinct import Pair
 from claimscore.pipeline.encoders.protocols import (
     NLI_LABELS,
     PairClassifier,
@@ -140,41 +139,28 @@ class JudgedPairs(NamedTuple):
 
 
 def judged_pairs(given: PassInput, grids: Sequence[PairGrid]) -> Iterator[JudgedPairs]:
-    """All pairs in order; of rejected items the indices are those of the grids."""
+    """All pairs in order, of whole grids at a time; of rejected items the indices are those of the
+    grids."""
     classifier: PairClassifier = given.model
-    widths = np.array([len(grid.hypotheses) for grid in grids], dtype=np.int64)
-    sizes = widths * np.array([len(grid.premises) for grid in grids], dtype=np.int64)
-    ends, total = np.cumsum(sizes), int(sizes.sum())
-    on_batch = given.listen(total)
-    for start in range(0, max(total, 1), PAIRS_AT_ONCE):
-        stop = min(start + PAIRS_AT_ONCE, total)
-        pairs = list(_pairs(grids, ends, start, stop))
-        at = np.arange(start, stop)
-        owners = np.searchsorted(ends, at, side="right")
+    shapes = [(len(grid.premises), len(grid.hypotheses)) for grid in grids]
+    sizes = [premises * hypotheses for premises, hypotheses in shapes]
+    on_batch, before = given.listen(sum(sizes)), 0
+    for span in window_spans(sizes, PAIRS_AT_ONCE) or [range(0)]:
+        pairs = [pair for i in span for pair in product(grids[i].premises, grids[i].hypotheses)]
+        owners = np.repeat(np.array(span, dtype=np.int64), [sizes[i] for i in span])
+        places = [np.indices(shapes[i]).reshape(2, -1) for i in span]
+        premises, hypotheses = np.concatenate([np.zeros((2, 0), dtype=np.int64), *places], axis=1)
 
-        def tell(done: int, before: int = start) -> None:
+        def tell(done: int, before: int = before) -> None:
             on_batch(before + done)
 
         try:
             values = classifier.classify(pairs, on_batch=tell)
         except RejectedItemsError as exc:
-            places = tuple({int(owners[index]): None for index in exc.indices})
-            raise RejectedItemsError(str(exc), exc.kind, places) from exc
-        premises, hypotheses = np.divmod(at - (ends - sizes)[owners], widths[owners])
+            rejected = tuple({int(owners[index]): None for index in exc.indices})
+            raise RejectedItemsError(str(exc), exc.kind, rejected) from exc
         yield JudgedPairs(owners, premises, hypotheses, values, truncated(classifier, pairs))
-
-
-def _pairs(
-    grids: Sequence[PairGrid], ends: NDArray[np.int64], start: int, stop: int
-) -> Iterator[Pair]:
-    """The pairs from `start` to `stop` of all grids, one after the other."""
-    first = int(np.searchsorted(ends, start, side="right"))
-    for grid, end in zip(grids[first:], ends[first:].tolist(), strict=True):
-        begin = end - len(grid.premises) * len(grid.hypotheses)
-        if begin >= stop:
-            return
-        every = product(grid.premises, grid.hypotheses)
-        yield from islice(every, max(start - begin, 0), stop - begin)
+        before += len(pairs)
 
 
 class _Claim(NamedTuple):

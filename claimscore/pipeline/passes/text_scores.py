@@ -3,7 +3,7 @@ FactCC and LS_Score."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +28,16 @@ from claimscore.pipeline.passes.model_pass import (
 from claimscore.tables import TEXT_SCORES, TOKEN_SCORES
 
 if TYPE_CHECKING:
-    from claimscore.pipeline.encoders.ls_model import LSModel, PairNumbers
+    from claimscore.pipeline.encoders.ls_model import LSModel
 
 PERPLEXITY, BART_SCORE = "perplexity", "bart_score"
 BLANC_HELP, BLANC_TUNE = "blanc_help", "blanc_tune"
 
 #: Names of the two numbers of each text: a sum in nats, and how many tokens it is over.
 LIKELIHOOD = LOG_LIKELIHOOD, TOKENS = "log_likelihood", "tokens"
+
+#: The numbers of `PairNumbers`, by their names in the table.
+LS_NUMBERS = ("linguistic", "linguistic_inner", "semantic", "summary_tokens", "summary_cut")
 
 #: The texts of `RecordTexts` that a model is asked about.
 BOTH = attrgetter("first"), attrgetter("second")
@@ -53,8 +56,7 @@ def token_pass(given: PassInput) -> PassResult:
             "id": [pair.id for pair in pairs],
             "reference_index": [pair.second_index for pair in pairs],
             **{name: scores[:, i] for i, name in enumerate(("precision", "recall", "f1"))},
-            "truncated": truncated(encoder, [pair.first for pair in pairs])
-            | truncated(encoder, [pair.second for pair in pairs]),
+            "truncated": _cut_texts(encoder, pairs),
         }
     )
     baseline = encoder.baseline or (None, None, None)
@@ -70,6 +72,12 @@ def token_pass(given: PassInput) -> PassResult:
         baseline_f1=pl.lit(baseline[2]),
         layer=pl.lit(encoder.layer),
     )
+
+
+def _cut_texts(model: Any, pairs: Sequence[RecordTexts]) -> pl.Series:
+    """Whether the model cut one of both texts."""
+    first, second = (truncated(model, list(map(text, pairs))) for text in BOTH)
+    return first | second
 
 
 def perplexity_pass(given: PassInput) -> PassResult:
@@ -107,10 +115,16 @@ def factcc_pass(given: PassInput) -> PassResult:
 
 
 def _of_pairs(
-    given: PassInput, call: Callable[..., NDArray[np.float64]], names: Sequence[str]
+    given: PassInput,
+    call: Callable[..., NDArray[np.float64]],
+    names: Sequence[str],
+    *,
+    cut_by_text: bool = False,
 ) -> PassResult:
     first, second = given.need.sides
-    return _numbers(given, text_pairs(given.records, first=first, second=second), call, names)
+    pairs = text_pairs(given.records, first=first, second=second)
+    pairs = [pair for pair in pairs if pair.id not in given.broken]
+    return _numbers(given, pairs, call, names, cut_by_text=cut_by_text)
 
 
 def _numbers(
@@ -118,13 +132,21 @@ def _numbers(
     every: list[RecordTexts],
     call: Callable[..., NDArray[np.float64]],
     names: Sequence[str],
+    *,
+    cut_by_text: bool = False,
 ) -> PassResult:
-    """A row an item and name; the index is that of the side which has several texts."""
+    """A row an item and name; the index is that of the side which has several texts.
+
+    `cut_by_text` is of a model of pairs that tells of single texts whether it cuts them.
+    """
     kind, sides = given.need.kind, given.need.sides
     texts = BOTH[: len(sides)]
     items, values, failures = asked(given, every, call, *texts, side=failed_side(sides))
-    pairs = [(item.first, item.second) for item in items]
-    cut = truncated(given.model, pairs if len(sides) == 2 else [text for text, _ in pairs])
+    if cut_by_text:
+        cut = _cut_texts(given.model, items)
+    else:
+        pairs = [(item.first, item.second) for item in items]
+        cut = truncated(given.model, pairs if len(sides) == 2 else [text for text, _ in pairs])
     rows = [
         {
             "id": item.id,
@@ -148,54 +170,17 @@ def _numbers(
 
 
 def ls_pass(given: PassInput) -> PassResult:
-    """LS_Score's numbers: how likely a summary's tokens are, and its [CLS] cosine with every text
-    of the source; records with a blank side have none."""
+    """LS_Score's numbers: how likely the tokens of the second side are, and its [CLS] cosine with
+    every text of the first."""
     model: LSModel = given.model
-    document_side, summary_side = given.need.sides
-    documents = texts_of(given.records, document_side)
-    every = [
-        RecordTexts(record, document, texts[0][1], index, None)
-        for record, texts in texts_of(given.records, summary_side).items()
-        if texts and record not in given.broken
-        for index, (_, document) in enumerate(documents.get(record, ()))
-    ]
-    items, numbers, failures = asked(given, every, model.score, attrgetter("first", "second"))
-    rows = _ls_rows(items, numbers, document_side, summary_side)
-    return pass_result(
-        TEXT_SCORES,
-        TEXT_SCORES.frame(list(rows)),
-        failures,
-        model.info,
-        measure=pl.lit(given.need.kind),
-    )
 
+    def score(
+        sources: Sequence[str], summaries: Sequence[str], *, on_batch: OnBatch
+    ) -> NDArray[np.float64]:
+        numbers = model.score(list(zip(sources, summaries, strict=True)), on_batch=on_batch)
+        return np.column_stack([getattr(numbers, name) for name in LS_NUMBERS])
 
-def _ls_rows(
-    items: Sequence[RecordTexts],
-    numbers: PairNumbers,
-    document_side: str,
-    summary_side: str,
-) -> Iterator[dict[str, Any]]:
-    """The rows of each pair; those of the summary alone stand once, at its first document."""
-    columns = {name: values.tolist() for name, values in numbers._asdict().items()}
-    for i, item in enumerate(items):
-        row = {name: values[i] for name, values in columns.items()}
-        cut = row["summary_cut"] > 0
-        if item.first_index == 0:
-            for part in ("linguistic", "linguistic_inner"):
-                yield _value(item.id, summary_side, part, row[part]) | {"truncated": cut}
-            yield _value(item.id, summary_side, "tokens", row["summary_tokens"])
-            yield _value(item.id, summary_side, "cut", row["summary_cut"])
-        beside = {
-            "given_side": document_side,
-            "given_index": item.first_index,
-            "truncated": cut or row["document_cut"] > 0,
-        }
-        yield _value(item.id, summary_side, "semantic", row["semantic"]) | beside
-
-
-def _value(record: str, side: str, name: str, value: float) -> dict[str, Any]:
-    return {"id": record, "side": side, "name": name, "value": float(value)}
+    return _of_pairs(given, score, LS_NUMBERS, cut_by_text=True)
 
 
 TOKEN_SCORES_PASS = ModelPass("token_scores", "token_encoder", token_pass)

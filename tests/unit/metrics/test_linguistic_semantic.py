@@ -63,11 +63,13 @@ def test_vectors_must_fit():
 
 
 def rows_of(*cosines: float) -> list[Row]:
-    of_summary = {"linguistic": -10.0, "linguistic_inner": -9.0, "tokens": 8.0, "cut": 0.0}
-    rows = [number("ls", name, value) for name, value in of_summary.items()]
-    for index, cosine in enumerate(cosines):
-        rows.append(number("ls", "semantic", cosine, ("source", index)))
-    return rows
+    of_summary = {"linguistic": -10.0, "linguistic_inner": -9.0}
+    of_summary |= {"summary_tokens": 8.0, "summary_cut": 0.0}
+    return [
+        number("ls", name, value, ("source", index))
+        for index, cosine in enumerate(cosines)
+        for name, value in {**of_summary, "semantic": cosine}.items()
+    ]
 
 
 def score(records: list[dict], rows: list[dict]):

@@ -43,6 +43,6 @@ def test_a_run_from_records_to_scores(tmp_path: Path) -> None:
     assert rows["x"]["value"] == pytest.approx(expected, abs=1e-5)
     assert rows["y"]["value"] is not None
     assert rows["z"]["reason"] == "no text in summary"
-    assert rows["w"]["reason"].startswith("ls failed: the tokenizer")
+    assert rows["w"]["reason"].startswith("ls failed for source: the tokenizer")
     assert f"ls_model:{model}@{loaded.info.revision}" in rows["x"]["signature"]
     assert json.loads(rows["y"]["components"])["n_sources"] == 2
