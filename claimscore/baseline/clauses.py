@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import NamedTuple
 
 from claimscore.baseline import modifiers
@@ -176,8 +175,6 @@ def _may_be_of_another(tree: Tree, head: int, child: int) -> bool:
 def _is_at_an_end(tree: Tree, head: int, child: int) -> bool:
     """Whether a clause stands in one piece before or behind the rest of its head's."""
     nodes = tree.subtree(child)
-    if len(nodes | _marks(tree, range(min(nodes), max(nodes)))) <= max(nodes) - min(nodes):
-        return False
     rest = tree.subtree(head) - nodes
     rest -= {n for n in rest if tree.labels[n] in ("punct", "cc")}
     rest = rest.difference(*map(tree.subtree, _beginning(tree, head, child)))
@@ -199,10 +196,6 @@ def _beginning(tree: Tree, head: int, child: int) -> list[int]:
 def _take_beginning(tree: Tree, head: int, child: int) -> None:
     for phrase in _beginning(tree, head, child):
         tree.move(phrase, child)
-
-
-def _marks(tree: Tree, nodes: Collection[int]) -> set[int]:
-    return {n for n in nodes if tree.labels[n] == "punct"}
 
 
 def _states(tree: Tree, verb: int) -> bool:

@@ -78,10 +78,7 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
     if tree.tags[first].startswith("JJ"):
         predicates = ("acomp", "attr", "conj", "ROOT")
         return tree.labels[first] in predicates or _are_kinds(tree, members)
-    above = list(tree.ancestors(first))[:2]
     if _may_be_another(tree, members, verb):
-        return False
-    if tree.labels[first] == "pobj" and any(tree.lower[n] == "including" for n in above[1:]):
         return False
     if tree.labels[first] == "pobj" and _joins(tree, tree.heads[first]):
         return False
@@ -383,16 +380,13 @@ def _shared_determiner(tree: Tree, first: int, member: int, start: int) -> Inser
 
 
 def _shared_adjective(tree: Tree, first: int, member: int) -> tuple[int, ...]:
-    """The "Norwegian" of "a Norwegian singer and actor", the "old" of "old books and maps"."""
+    """The "Norwegian" of "a Norwegian singer and actor"."""
     if tree.tags[first] != tree.tags[member] or tree.of(member, "det", "poss", "amod", "nummod"):
         return ()
     persons = tree.is_agent(first) and tree.is_agent(member)
     for word in tree.of(first, "amod", "compound") if persons else ():
         if nationality := nationality_of(tree, word):
             return tuple(nationality)
-    words = tree.of(first, "det", "poss", "amod", "nummod", "compound")
-    if len(words) == 1 and tree.tags[first] == "NNS" and not tree.of(member, "compound"):
-        return tuple(w for w in words if tree.lower[w] in words_of("shared_adjectives"))
     return ()
 
 

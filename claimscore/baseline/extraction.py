@@ -444,8 +444,6 @@ class _Extraction:
             following += 1
         if following >= len(tree) or any(following in other for other in adjuncts):
             return False
-        if tree.labels[following] == "cc" and following in nodes:
-            return True
         labels = ("prep", "relcl", "acl", "appos")
         phrases = (n for n in (following, *tree.ancestors(following)) if tree.labels[n] in labels)
         top = next(phrases, following)
@@ -467,8 +465,6 @@ class _Extraction:
         tree, words = self.tree, self.tree.subtree(adjunct)
         before, rest = max(0, min(words) - 1), range(max(words) + 1, len(tree))
         known = tree.lower[adjunct] in words_of("separable_prepositions")
-        if any(tree.labels[n] in ("acl", "relcl") for n in range(tree.heads[adjunct] + 1, before)):
-            return False
         return (
             (known if tree.labels[adjunct] == "prep" else tree.tags[adjunct] == "VB")
             and tree.tags[before][:2] in ("NN", "CD", ",", "''")
@@ -557,8 +553,6 @@ class _Extraction:
             return is_main and tree.is_time(child)
         if label == "advmod":
             return tree.lower[child] in words_of("end_adverbs") and child > verb
-        if label == "advcl" and tree.is_finite(child) and tree.subject(child) is None:
-            raise Unsure
         return (
             label == "advcl"
             and child not in tree.hypothetical
@@ -581,10 +575,6 @@ class _Extraction:
         low, opening = self.tree.lower[min(adjunct)], self.tree.lower[min(before)]
         beside = min(adjunct) == max(before) + 1
         tree = self.tree
-        if beside and low in ("in", "at", "on", "from"):
-            dated = any(tree.is_year_or_month(n) for n in adjunct)
-            if opening == "by" and not dated:
-                return not any(map(tree.is_capital, before))
         noun = max(before)
         if beside and len(before) == 2 and tree.tags[noun] == "NN" and low in _AFTER_BARE:
             return not tree.is_time(noun) and not tree.is_time(min(adjunct))  # "in line for"

@@ -74,8 +74,6 @@ def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
     comma = tree.follows_comma(participle)
     if tree.tags[participle] not in ("VBN", "VBG"):
         return False
-    if tree.lower[participle] in words_of("no_participles"):
-        return False
     if tree.has_article(noun) and tree.labels[noun] in ("dobj", "pobj", "appos", "oprd"):
         return False
     if not comma and not (
@@ -146,10 +144,6 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
     if any(tree.words[c - 1] == "," for c in tree.of(other, "cc")) and len(coordinated) == 1:
         return False
     if tree.tags[noun] == "NN" and not tree.of(noun, "det", "poss"):
-        return False
-    if coordinated and tree.tags[noun] not in ("NNS", "NNPS") and not tree.of(other, "det", "amod"):
-        return False
-    if tree.is_year_or_month(noun) or any(c > other for c in tree.of(noun, "conj")):
         return False
     return not tree.is_verb(noun) and tree.labels[noun] != "npadvmod"
 
@@ -354,8 +348,6 @@ def title_of(tree: Tree, name: int) -> Title | None:
         cut -= 1
     title, named = list(range(words[0], cut)), list(range(cut, name + 1))
     if not title or len(named) < 2 or not all(map(tree.is_capital, named)):
-        return None
-    if any(tree.tags[n] in ("NNS", "CD") or tree.words[n] in ",\"'" for n in title):
         return None
     last = tree.words[title[-1]]
     if tree.tags[title[-1]] != "NN" or not last.islower() or "-" in last:

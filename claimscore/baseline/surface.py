@@ -186,12 +186,6 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
         between = [n for n in range(left + 1, right) if tree.labels[n] != "punct"]
         if between and all(tree.labels[n] == "cc" for n in between) and left > 0:
             raise Unsure
-        member = next(
-            (n for n in (right, *tree.ancestors(right)) if tree.labels[n] == "conj"), right
-        )
-        lost = any(tree.labels[n] == "cc" for n in range(left + 1, right))
-        if lost and left < member and tree.labels[member] == "conj" and tree.heads[member] in words:
-            raise Unsure
         if tree.tags[right] in FINITE and left < right - 1 and _is_object(tree, left, items):
             raise Unsure
     present = set(words)

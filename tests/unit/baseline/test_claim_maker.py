@@ -60,9 +60,6 @@ Mary Dean is an American actress who was born in Boston.
 Mary Dean is a Norwegian actress, singer and dancer.
     Mary Dean is a Norwegian actress. | Mary Dean is a Norwegian singer. |
     Mary Dean is a Norwegian dancer. | Mary Dean is Norwegian.
-The museum bought old books and maps from a monk.
-    The museum bought old books. | The museum bought old maps. |
-    The museum bought old books from a monk. | The museum bought old maps from a monk.
 Anna Dahl, Tom Hill and Mary Dean all made history.
     Anna Dahl made history. | Tom Hill made history. | Mary Dean made history.
 He played for the Boston Bears and New York Lions.
