@@ -746,8 +746,10 @@ class _Extraction:
         """The claims that phrases of a noun make."""
         tree = self.tree
         drafts: list[Draft] = []
+        if not tree.children[noun]:
+            return drafts
         titles = [title for title in self.titles if title.name[-1] == noun]
-        phrases = tree.of(noun, "appos", "relcl", "acl") if tree.children[noun] else []
+        phrases = tree.of(noun, "appos", "relcl", "acl")
         is_subject = tree.labels[noun] in _SUBJECTS
         is_past = bool(phrases or titles or is_subject) and self._is_past_around(noun)
         for child in phrases:

@@ -131,11 +131,11 @@ class Tree:
             if head != child:
                 self.children[head].append(child)
         self._subtrees: dict[int, frozenset[int]] = {}
+        self._hypothetical: frozenset[int] | None = None
         self.quotes = list(self._quotes())
         self.quote_marks = {mark for pair in self.quotes for mark in pair}
         self._correct()
         self.brackets, self.is_closed = self._brackets()
-        self._suspend()
 
     def __len__(self) -> int:
         return len(self.words)
@@ -144,7 +144,8 @@ class Tree:
 
     def of(self, index: int, *labels: str) -> list[int]:
         """The children of a word that have one of the labels."""
-        return [child for child in self.children[index] if self.labels[child] in labels]
+        children, all_labels = self.children[index], self.labels
+        return [c for c in children if all_labels[c] in labels] if children else []
 
     def subtree(self, index: int) -> frozenset[int]:
         """A word and all that hangs on it."""
@@ -283,13 +284,13 @@ class Tree:
         without = self.labels[index] == "prep" and self.lower[index] == "without"
         return without or bool(self.of(index, "neg"))
 
-    def _suspend(self) -> None:
-        self.hypothetical = {
-            node
-            for index in range(len(self))
-            if self._suspends(index)
-            for node in self.subtree(index)
-        }
+    @property
+    def hypothetical(self) -> frozenset[int]:
+        """The words of what is not said to be so."""
+        if self._hypothetical is None:
+            suspended = filter(self._suspends, range(len(self)))
+            self._hypothetical = frozenset().union(*map(self.subtree, suspended))
+        return self._hypothetical
 
     def cut(self, index: int, conjunctions: Iterable[int]) -> None:
         """Make a word the root of what hangs on it; the conjunctions before it join no words."""
@@ -299,7 +300,7 @@ class Tree:
             self.children[self.heads[conjunction]].remove(conjunction)
             self.heads[conjunction], self.labels[conjunction] = conjunction, "punct"
         self._subtrees.clear()
-        self._suspend()
+        self._hypothetical = None
 
     def move(self, index: int, head: int) -> None:
         """Hang a word, and all that hangs on it, on another one."""
