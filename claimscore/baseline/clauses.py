@@ -29,7 +29,11 @@ def separate(tree: Tree) -> list[Clause]:
     """
     roots = [index for index in range(len(tree)) if tree.heads[index] == index]
     clauses = [Clause(root) for root in roots if tree.labels[root] != "punct"]
-    waiting = [c for c in clauses if tree.is_verb(c.root) and not tree.of(c.root, "mark")]
+    waiting = [
+        c
+        for c in clauses
+        if tree.is_verb(c.root) and all(tree.lower[m] == "so" for m in tree.of(c.root, "mark"))
+    ]
     while waiting:
         above = waiting.pop()
         head, subject = above.root, tree.subject(above.root)
@@ -80,7 +84,9 @@ def _predicate(tree: Tree, head: int, child: int) -> tuple[int, tuple[int, ...] 
     verbs = [c for c in tree.auxiliaries(head) if c < head]
     if tree.lower[head] in words_of("be"):
         verbs.append(head)
-    elif not tree.of(head, "auxpass") or tree.tags[child][:2] != "JJ":
+    elif not tree.of(head, "auxpass") or not (
+        tree.tags[child][:2] == "JJ" or (tree.tags[child] == "RB" and tree.of(child, "prep"))
+    ):
         return child, None
     return child, tuple(verbs) if _is_state(tree, head, child, joined) else None
 
@@ -115,9 +121,10 @@ def _is_state(tree: Tree, head: int, word: int, joined: str) -> bool:
     kinds = {tree.tags[c][:2] for c in said}
     if tag == "JJ" and not tree.of(word, "det"):
         described = "JJ" not in kinds and tree.of(word, "advmod", "prep")
-        return joined != "and" or bool(described)
+        return joined != "and" or bool(described) or tree.heads[word] == head
     if tree.tags[word] == "VBN":
-        return "JJ" in kinds
+        degrees = [tree.lower[c] for c in tree.of(word, "advmod") if c == word - 1]
+        return "JJ" in kinds or any(d == "well" or d.endswith("ly") for d in degrees)
     if tag == "IN":
         used = {tree.lower[n] for c in said for n in tree.subtree(c)}
         placed = tree.lower[word] in words_of("locatives") - used and tree.of(word, "pobj")
@@ -133,8 +140,9 @@ def _conjunctions(tree: Tree, head: int, child: int) -> list[int]:
     joining = ("even", "so", "yet", "though", "although")
     later = child if child > head else head
     start = min(tree.subtree(later) - tree.subtree(child)) if later == head else first
-    opening = [c for c in tree.of(later, "advmod") if c <= start + 1 and tree.lower[c] in joining]
-    return before + marks + opening
+    openings = [c for c in tree.of(later, "advmod", "mark") if c <= start + 1]
+    opening = [c for c in openings if tree.lower[c] in joining]
+    return list(dict.fromkeys(before + marks + opening))
 
 
 def _is_separate(tree: Tree, head: int, child: int) -> bool:
@@ -150,7 +158,7 @@ def _is_separate(tree: Tree, head: int, child: int) -> bool:
     if marks := [n for n in sorted(tree.subtree(child))[:2] if tree.labels[n] == "mark"]:
         return _is_asserted(tree, head, child, marks[0])
     if label == "advcl":
-        return False
+        return tree.lower[min(tree.subtree(child))] == "however"
     if label == "conj":
         joined = [tree.lower[c] for c in tree.of(head, "cc", "preconj")]
         if {"or", "nor", "either", "neither"}.intersection(joined):
@@ -218,6 +226,8 @@ def _is_asserted(tree: Tree, head: int, clause: int, conjunction: int) -> bool:
         return False  # "just because", "as though"
     if mark in _CONTRASTS:
         return True
+    if mark == "so":
+        return before == "," and tree.lower[first + 1] != "that"
     denied = bool(tree.of(head, "neg")) and not _states(tree, head)
     if mark == "because":
         return not denied

@@ -216,7 +216,8 @@ def _are_teams(tree: Tree, members: list[int]) -> bool:
 def shares_object(tree: Tree, verb: int, other: int) -> bool:
     """Whether a verb has its object behind another one: "wrote and directed the film"."""
     behind = any(c > verb and tree.labels[c] not in _BESIDE for c in tree.children[verb])
-    if tree.of(verb, "auxpass") and tree.is_finite(other):
+    auxiliaries = {tree.lower[a] for a in tree.auxiliaries(verb)}
+    if auxiliaries & words_of("be") and tree.is_finite(other):
         return False
     return not behind and bool(tree.of(other, "dobj", "attr", "acomp"))
 

@@ -18,6 +18,7 @@ def is_doubtful(tree: Tree) -> bool:
         or tree.has_stray_quote()
         or not tree.is_closed
         or _is_glued(tree)
+        or any(low == "'s" and tree.labels[k] in _CLAUSES for k, low in enumerate(tree.lower))
     )
 
 
@@ -31,6 +32,8 @@ def is_doubtful_word(tree: Tree, index: int) -> bool:
         return index not in tree.brackets
     if low in ("*", "no.") or low.startswith("..") or (low == "no" and index >= len(tree) - 2):
         return True
+    if low == "however" and tree.labels[index + 1 : index + 2] != ["punct"]:
+        return min(tree.subtree(head)) < index  # another clause begins there
     if label == "appos" and tree.tags[index] in ("NN", "JJ"):
         described = tree.of(index, "det", "poss", "nummod", "amod", "prep")
         return not described and index - 1 not in tree.quote_marks

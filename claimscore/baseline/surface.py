@@ -161,7 +161,9 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
     if tree.tags[words[0]] == "WRB" and words[0] and tree.labels[tree.heads[words[0]]] != "advcl":
         raise Unsure
     if isinstance(items[-1], int) and tree.tags[words[-1]] in _OPEN_ENDS:
-        raise Unsure
+        rest = tree.labels[words[-1] + 1 :]
+        if set(rest) - {"punct"} or tree.labels[tree.heads[words[-1]]] == "ROOT":
+            raise Unsure  # unlike "restaurants to choose from" at the end of its sentence
     if tree.lower[words[0]] in ("him", "them", "me", "us") or tree.tags[words[-1]] == "PRP$":
         raise Unsure
     if any(tree.tags[x] in ("WDT", "WP", "WP$") for x in words[:3]) and len(items) > 1:

@@ -324,6 +324,7 @@ class Tree:
                 self.move(index, self.heads[head])
             if self.lower[index : index + 3] == ["as", "well", "as"]:
                 self._join(index)
+            self._correct_predicate(index, head)
         for listing in range(len(self)):
             if self.lower[listing] == "including" and self.labels[listing] == "prep":
                 self._to_plural(listing)
@@ -338,6 +339,28 @@ class Tree:
                     self.move(index, head)
             elif label == "conj" and self.tags[index].startswith("NN") and head < index:
                 self._to_last_object(index, head)
+
+    def _correct_predicate(self, index: int, head: int) -> None:
+        """What is coordinated with the last word of a predicate is so with its verb: "is a place to
+        see and well known", "was tiring and the bus was late". And what a participle is."""
+        label, tag, above = self.labels[index], self.tags[index], self.tags[head]
+        if tag == "JJ" and self.of(index, "auxpass"):
+            self.tags[index] = "VBN"
+        if tag == "VBG" and (label == "acomp" or (label == "conj" and above == "JJ")):
+            described = {self.labels[c] for c in self.children[index]} <= {"advmod", "prep"}
+            self.tags[index] = "JJ" if described else tag
+        if label != "conj" or head > index:
+            return
+        if self.labels[head] == "acomp":
+            moves = self.subject(index) is not None and self.is_finite(index)
+        else:
+            moves = tag == "VBN" and above == "VB" and self.labels[head] == "relcl"
+        verb = next((n for n in self.ancestors(head) if self.is_finite(n)), head)
+        if moves and verb != head:
+            first = min(self.subtree(index))
+            for word in (index, first - 1):
+                if word == index or self.labels[word] == "cc":
+                    self.move(word, verb)
 
     def _join(self, index: int) -> None:
         """ "as well as" before a member of a list is an "and"."""

@@ -146,6 +146,18 @@ It has been repainted and includes a desk, but isn't far from the station.
     It has been repainted. | It includes a desk. | It isn't far from the station.
 Brilliant tea and very soft beds.
     The tea is brilliant. | The beds are very soft.
+The porters were polite and accommodating.
+    The porters were polite. | The porters were accommodating.
+The house is a fine place to see and highly praised.
+    The house is a fine place to see. | The house is highly praised.
+This flat is well known and the porters are kind.
+    This flat is well known. | The porters are kind.
+She was crying and told the porter.
+    She was crying. | She told the porter.
+The suite is cheap however the lift didn't work.
+    The suite is cheap. | The lift didn't work.
+The tea is good, and there is a wide range of cakes to choose from.
+    The tea is good. | There is a wide range of cakes to choose from.
 It offers tea as well as cake.
     It offers tea. | It offers cake.
 """)
