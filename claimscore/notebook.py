@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import difflib
 import functools
-import html
 import shutil
 import tempfile
 import weakref
@@ -21,6 +20,7 @@ from typing import Any
 import polars as pl
 
 from claimscore.config import OF_THE_RUN, EncoderConfig, LLMConfig, RunConfig
+from claimscore.console import many
 from claimscore.console.progress import progress_display
 from claimscore.errors import ConfigError
 from claimscore.pipeline.plan import load_metrics
@@ -86,18 +86,9 @@ class Evaluation:
             f"{name:{width}}  {_value(self.summary['metrics'][name])}" for name in self.metrics
         ]
         n = self.summary["records"]["total"]
-        head = f"Evaluation of {n:,} {'record' if n == 1 else 'records'}"
-        return "\n".join([head, *lines, *self._warnings(), *self._where()])
-
-    def _repr_html_(self) -> str:
-        """A table of the metrics, and what is to be known of them."""
-        rows = [
-            (name, _value(row), f"{row['n']:,}", f"{row['null']:,}", row["description"])
-            for name, row in ((name, self.summary["metrics"][name]) for name in self.metrics)
-        ]
-        parts = [_html_table(("metric", "mean", "n", "null", ""), rows)]
-        ends = (*self._warnings(), *self._where())
-        return "".join([*parts, *(f"<p>{html.escape(line)}</p>" for line in ends)])
+        return "\n".join(
+            [f"Evaluation of {many(n, 'record')}", *lines, *self._warnings(), *self._where()]
+        )
 
     def _warnings(self) -> list[str]:
         """What is to be known of the scores: failures, a small judge, odd texts and claims."""
@@ -237,11 +228,3 @@ def _value(row: Mapping[str, Any]) -> str:
     if row["low"] is None:
         return f"{row['mean']:.2f}"
     return f"{row['mean']:.2f} ({interval_text(row['low'], row['high'])})"
-
-
-def _html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(tag: str, cells: Sequence[str]) -> str:
-        return "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>" for c in cells)
-
-    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"

@@ -236,26 +236,11 @@ class Failed(NamedTuple):
 
 def failed(directory: RunDirectory) -> Failed:
     """Go through the failures of all finished steps."""
-    rows = directory.scan("failures").select("id", "stage", "kind", "message")
-    groups = (
-        rows.group_by("stage", "kind")
-        .agg(count=pl.len(), id=pl.col("id").min())
-        .sort("stage", "kind")
-        .collect(engine="streaming")
-    )
-    examples = {
-        (stage, kind): message
-        for stage, kind, message in rows.join(groups.lazy(), on=("stage", "kind", "id"), how="semi")
-        .select("stage", "kind", "message")
-        .unique(("stage", "kind"), keep="first", maintain_order=True)
-        .collect()
-        .iter_rows()
-    }
+    rows = directory.scan("failures")
+    first = pl.col("message").get(pl.col("id").arg_min()).alias("example")
+    groups = rows.group_by("stage", "kind").agg(pl.len().alias("count"), first)
     n_records = rows.select(pl.col("id").n_unique()).collect(engine="streaming").item()
-    by_kind = [
-        {"stage": stage, "kind": kind, "count": count, "example": examples[stage, kind]}
-        for stage, kind, count in groups.select("stage", "kind", "count").iter_rows()
-    ]
+    by_kind = groups.sort("stage", "kind").collect(engine="streaming").to_dicts()
     return Failed(n_records, by_kind)
 
 
@@ -297,24 +282,14 @@ def truncations(directory: RunDirectory, metrics: Sequence[Metric]) -> dict[str,
 
     @cache
     def of_step(step: str) -> _Cut:
-        cut = [
-            directory.scan(table, step)
-            .filter(pl.col("truncated"))
-            .group_by("id")
-            .len()
-            .collect(engine="streaming")
-            for table in tables
-        ]
-        ids = pl.concat([counts["id"] for counts in cut]).unique()
-        totals = (
-            directory.scan(table, step)
-            .select(pl.len(), pl.col("truncated").count())
-            .collect(engine="streaming")
-            .row(0)
-            for table in tables
-        )
-        unknown = sum(n for n, n_told in totals if not n_told)
-        return _Cut(sum(int(counts["len"].sum()) for counts in cut), ids, unknown)
+        cut, unknown = [], 0
+        for table in tables:
+            rows, truncated = directory.scan(table, step), pl.col("truncated")
+            totals = rows.select(pl.len(), truncated.count()).collect(engine="streaming")
+            unknown += totals.item(0, 0) if not totals.item(0, 1) else 0
+            cut.append(rows.filter(truncated).group_by("id").len().collect(engine="streaming"))
+        counts = pl.concat(cut)
+        return _Cut(int(counts["len"].sum()), counts["id"].unique(), unknown)
 
     counts = {}
     for metric in metrics:

@@ -31,20 +31,14 @@ from claimscore.object_stores import (
 
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "rows"]
 
-ENDINGS: dict[str, Format] = {
+_LINES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".jsonl.gz": "jsonl",
-    ".ndjson.gz": "jsonl",
     ".json": "json",
-    ".json.gz": "json",
     ".csv": "csv",
-    ".csv.gz": "csv",
     ".tsv": "tsv",
-    ".tsv.gz": "tsv",
-    ".parquet": "parquet",
 }
-
+ENDINGS = _LINES | {f"{name}.gz": kind for name, kind in _LINES.items()} | {".parquet": "parquet"}
 
 #: The name of the copy of standard input, and how the name of an address's copy begins.
 SPOOLED, _COPIED = "stdin.jsonl", "input-"

@@ -20,6 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 from claimscore.atomic import atomic_path
+from claimscore.console import many
 from claimscore.stats.bootstrap import interval_text
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -93,11 +94,6 @@ def packed_json(value: object) -> Markup:
     return packed(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
 
 
-def count(n: int, noun: str) -> str:
-    """`1 record`, `1,400 records`."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-
-
 def decimal(value: float | None, spec: str = ",.2f") -> str:
     """A number with a true minus sign; a dash for None."""
     return "–" if value is None else format(value, spec).replace("-", "−")
@@ -159,7 +155,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     environment.filters.update(
-        count=count,
+        count=many,
         decimal=decimal,
         interval=interval_text,
         minus=minus,

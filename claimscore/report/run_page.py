@@ -12,7 +12,8 @@ import polars as pl
 from markupsafe import Markup
 
 from claimscore.claim_checks import CHECKS
-from claimscore.report.html_page import count, decimal, interval_figure, packed_json, write_page
+from claimscore.console import many
+from claimscore.report.html_page import decimal, interval_figure, packed_json, write_page
 from claimscore.report.record_details import RecordIndex, detail_blocks
 from claimscore.report.record_texts import MAX_NOTE_CHARS, cut_off
 from claimscore.report.report_tables import (
@@ -371,7 +372,7 @@ def _null_reasons(metrics: Sequence[MetricOverview]) -> Iterator[tuple[str, int,
             yield metric.facts.name, n, reason
         rest = metric.nulls[MAX_REASONS:]
         if rest:
-            yield metric.facts.name, sum(n for _, n in rest), count(len(rest), "other reason")
+            yield metric.facts.name, sum(n for _, n in rest), many(len(rest), "other reason")
 
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -401,7 +402,7 @@ def histogram_figure(place: str, metric: MetricOverview) -> JSON | None:
         "title": metric.facts.name,
         "name": f"Distribution of {metric.facts.name}",
         "description": (
-            f"{count(metric.n, 'value')} between {used[0][0]:.6g} and {used[-1][1]:.6g}, mean "
+            f"{many(metric.n, 'value')} between {used[0][0]:.6g} and {used[-1][1]:.6g}, mean "
             f"{decimal(metric.mean)}. Most, {peak[2]:,}, lie from {peak[0]:.6g} to {peak[1]:.6g}."
         ),
         "bins": bins,

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from claimscore.console import cost, duration
 from claimscore.errors import ConfigError
 from claimscore.report.llm_calls import open_llm_calls
 from claimscore.report.report_tables import (
@@ -139,40 +140,22 @@ def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:
     items = call.get("model_items") or {}
     counts: dict[str, object] = {
         "Records with failures": summary["records"]["failed"],
-        "Duration": _duration(call["seconds"]),
+        "Duration": duration(call["seconds"]),
     }
-    if asked_llm:
+    if asked_llm and spent:
         counts |= {
-            "Cost": _dollars(spent.get("usd"), spent.get("answers_at_most", 0)),
+            "Cost": cost(spent),
             "Requests": spent.get("requests"),
             "Prompt tokens": spent.get("prompt_tokens") or None,
             "Prompt tokens that the server had cached": spent.get("cached_prompt_tokens") or None,
             "Completion tokens": spent.get("completion_tokens") or None,
             "Answers from the cache": call["cache_hits"],
         }
-    if spent.get("possibly_billed_usd"):
-        counts["Possibly billed besides"] = _dollars(spent["possibly_billed_usd"])
     return counts | {
         "Text pairs judged": call["nli_pairs"],
         "Model results computed": items.get("computed"),
         "Model results kept from before": items.get("stored"),
     }
-
-
-def _dollars(usd: float | None, answers_at_most: int = 0) -> str | None:
-    """Dollars with cents, small sums with more digits; a bound where some answers have one only."""
-    if usd is None:
-        return None
-    bound = "at most " if usd and answers_at_most else ""
-    return bound + (f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _metric(name: str, row: Mapping[str, Any]) -> MetricFacts:

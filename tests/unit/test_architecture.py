@@ -58,7 +58,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"claim_checks", "cache", "text", "prompts", "records", "runs", "metrics", "stats"}
     | {"baseline"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
-    "report": BASE | {"blocks", "claim_checks", "metrics", "stats", "runs", "report.llm_calls"},
+    "report": BASE
+    | {"blocks", "claim_checks", "console", "metrics", "stats", "runs", "report.llm_calls"},
     "report.llm_calls": BASE  # prompts are rendered again, answers looked up
     | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation_page": BASE | {"report", "evaluation", "metrics"},

@@ -149,9 +149,6 @@ def test_what_a_notebook_shows(evaluate: Any) -> None:
     first, mean, texts = repr(found).splitlines()
     assert (first, mean) == ("Evaluation of 3 records", "ds  72.01")
     assert texts.startswith("warning: texts with HTML: 1 of 3 in summary_b; first r1; ")
-    page = found._repr_html_()
-    assert "72.01" in page
-    assert "<b>" not in page
 
 
 @pytest.mark.parametrize(
@@ -213,7 +210,7 @@ def test_scores_as_csv_are_a_row_a_record(tmp_path: Path, cli: Command) -> None:
     assert table.row(3) == ("r3", None, "ds: no text in summary_b")
 
 
-def test_failures_and_warnings_stand_in_both_shapes() -> None:
+def test_failures_and_warnings_are_shown() -> None:
     summary = {
         "records": {"total": 3, "failed": 2},
         "metrics": {},
@@ -227,4 +224,3 @@ def test_failures_and_warnings_stand_in_both_shapes() -> None:
         "warning: the judge is <small>",
         "warning: 9 of 10 claims repeat",
     ]
-    assert "the judge is &lt;small&gt;" in found._repr_html_()
