@@ -15,6 +15,7 @@ def is_doubtful(tree: Tree) -> bool:
         "?" in tree.words[-3:]
         or "respectively" in tree.lower
         or ("first" in tree.lower and "then" in tree.lower[tree.lower.index("first") :])
+        or _says_the_same(tree)
         or tree.has_stray_quote()
         or not tree.is_closed
         or _is_glued(tree)
@@ -51,6 +52,14 @@ def is_doubtful_word(tree: Tree, index: int) -> bool:
     if label == "ccomp" and index < head:
         return tree.quoted_in(index) is None and tree.lower[head] not in words_of("speech")
     return _is_share(tree, index) or _is_cleft(tree, index)
+
+
+def _says_the_same(tree: Tree) -> bool:
+    """Whether all is said of something else again: "and so was the bar"."""
+    return any(
+        low == "so" and verb.startswith(("VB", "MD")) and subject.startswith(("NN", "DT", "PR"))
+        for low, verb, subject in zip(tree.lower, tree.tags[1:], tree.tags[2:], strict=False)
+    )
 
 
 def _is_glued(tree: Tree) -> bool:

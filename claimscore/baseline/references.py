@@ -32,6 +32,12 @@ _SUBJECTS = ("nsubj", "nsubjpass")
 _EXTRAPOSED = ("ccomp", "xcomp", "advcl", "csubj", "mark", "relcl", "acl", "pcomp")
 #: With these "it" is the weather or the time of day.
 _WEATHER_VERBS = ("rain", "snow", "drizzl", "hail", "thunder")
+#: What "they" do who work where a text speaks of rooms or prices.
+_ACTS = (
+    *("apolog", "charge", "clean", "gave", "give", "greet", "help", "ignore", "improve", "lied"),
+    *("promise", "refuse", "replace", "said", "say", "served", "speak", "spoke", "tell", "told"),
+    *("took", "treat", "tried", "try", "upgrade", "want", "welcome"),
+)
 _OF_WEATHER = ("late", "early", "sunny", "windy", "cloudy", "foggy", "rainy", "stormy", "outside")
 _PERSONS = ("er", "or", "ist", "ian", "man", "woman", "boy", "girl", "old")
 #: "Gave her flowers" is read as what she owns, and means what she got.
@@ -159,8 +165,11 @@ def _uses(tree: Tree) -> dict[str, int]:
             continue
         places.setdefault(pronoun, index)
         is_subject = tree.labels[index] in (*_SUBJECTS, "expl")
-        if tree.quoted_in(index) is not None or (
-            pronoun == "it" and is_subject and (_is_empty(tree, index))
+        if (
+            tree.quoted_in(index) is not None
+            or (pronoun == "it" and is_subject and _is_empty(tree, index))
+            or (low == "they" and "us" in tree.lower)
+            or (low == "they" and tree.lower[tree.heads[index]].startswith(_ACTS))
         ):
             unclear.add(pronoun)
     marks = (k for k, word in enumerate(tree.words) if word in "\"“'‘")
@@ -227,7 +236,7 @@ def _is_empty(tree: Tree, it: int) -> bool:
     is_extraposed = any(c > it for node in predicate for c in tree.of(node, *_EXTRAPOSED))
     nouns = tree.of(verb, "attr", *(["dobj"] if tree.lower[verb] in words_of("be") else []))
     has_noun = any(map(tree.has_article, nouns))
-    is_weather = tree.lower[verb].startswith(_WEATHER_VERBS) or any(
+    is_weather = tree.lower[verb].startswith((*_WEATHER_VERBS, "take", "took")) or any(
         tree.lower[node] in _OF_WEATHER
         for part in predicate
         for node in (part, *tree.children[part])

@@ -406,7 +406,7 @@ def prompt_problems(task: Task, prompt: Prompt) -> Iterator[str]:
         if prompt.label_words.keys() != set(task.labels):
             named = " and ".join(task.labels), " and ".join(prompt.label_words)
             yield f"[label_words] must be of {named[0]}, not of {named[1]}"
-    elif prompt.output not in (task.output, {**task.output, **task.optional}):
+    elif not task.takes(prompt.output):
         more = f", or with {json.dumps(task.optional)}" if task.optional else ""
         shown = json.dumps(task.output), json.dumps(prompt.output)
         yield f"[output] must be {shown[0]}{more}, not {shown[1]}"

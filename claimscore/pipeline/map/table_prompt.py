@@ -158,7 +158,7 @@ def check_tasks(prompt: Prompt, provider: Provider) -> None:
     from claimscore.pipeline.tasks import TASKS
 
     provider_class(provider.family).check_tasks([prompt.name])
-    if dict(TASKS[prompt.name].output) != dict(prompt.output):
+    if not TASKS[prompt.name].takes(prompt.output):
         raise ConfigError(
             f"the prompt {prompt.name}: --llm {provider.family} needs its task's [output]"
         )

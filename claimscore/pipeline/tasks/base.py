@@ -173,6 +173,10 @@ class Task:
     labels: tuple[str, ...] = ()
     optional: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def takes(self, output: Mapping[str, Any]) -> bool:
+        """Whether a prompt of the task may have this `[output]`."""
+        return output in (self.output, {**self.output, **self.optional})
+
 
 def side_texts(records: pl.DataFrame, sides: Sequence[str]) -> list[SideText]:
     """The texts of the named sides, record by record, sides in the order given.

@@ -166,6 +166,7 @@ It offers tea as well as cake.
 WHOLE = [
     "The hotel is clean.",
     "旅馆很干净。",
+    "The food was bad and so were the drinks.",
     "He did not win the cup and the league in 2010.",
     "Chelsea win if they beat Arsenal and Leicester.",
     "The match was between Spain and Italy.",
@@ -329,6 +330,12 @@ Lee scored. Mark passed him. He left.
     He left.
 Ann Lee is a singer. They gave her flowers.
     They gave her flowers.
+The rooms are old. They cleaned the pool.
+    They cleaned the pool.
+The rooms are old. They offered us a drink.
+    They offered us a drink.
+The hotel is far. It takes an hour by bus.
+    It takes an hour by bus.
 """)
 
 

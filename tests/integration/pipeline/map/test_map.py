@@ -149,12 +149,18 @@ class TestOneTable:
             with pytest.raises(ConfigError, match=message):
                 run_map(tmp_path, rows(1), prompt=prompt, **options)
 
-    def test_the_built_in_rules_do_their_own_prompts(self, tmp_path: Path, cli: Command) -> None:
+    @pytest.mark.parametrize("version", ["v1", "v3"])
+    def test_the_built_in_rules_do_their_own_prompts(
+        self, tmp_path: Path, cli: Command, version: str
+    ) -> None:
         """With nothing but PyPI: decompose's prompt over a table, here from a file of settings.
         Progress goes to standard error, the result to standard output."""
         config, out = tmp_path / "claimscore.toml", tmp_path / "claims.parquet"
-        config.write_text(f'prompt = "{DECOMPOSE}"\nmax-concurrency = 3\n')
-        status, shown, progress = cli("map", REVIEWS, "--config", config, "--out", out)
+        prompt, table = DECOMPOSE.with_stem(version), tmp_path / "reviews.csv"
+        config.write_text(f'prompt = "{prompt}"\nmax-concurrency = 3\n')
+        context = pl.lit("It rained.").alias("before"), pl.lit("We left.").alias("after")
+        pl.read_csv(REVIEWS).with_columns(context).write_csv(table)
+        status, shown, progress = cli("map", table, "--config", config, "--out", out)
         assert status == 0
         assert "claimscore: writing 12 of 12 rows" in progress
         assert "rows     12: 12 answered, 0 failed" in shown
