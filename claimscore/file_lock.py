@@ -16,7 +16,6 @@ from pathlib import Path
 
 _POLL_S = 0.01
 _TAKEN = {errno.EAGAIN, errno.EACCES}
-_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
 
 
 class FileLock:
@@ -29,16 +28,15 @@ class FileLock:
         self.descriptor = descriptor
 
     @classmethod
-    def take(cls, path: Path, *, patience_s: float = 0.0, required: bool = True) -> FileLock | None:
+    def take(cls, path: Path, *, patience_s: float = 0.0) -> FileLock | None:
         """The lock, or None where another one is held for longer than `patience_s` seconds.
 
         The file is made, for its owner alone, where there is none. Raises `OSError` where it
-        cannot be opened, and with `required` where the file system knows no locks; else such a
-        lock is granted to all.
+        cannot be opened, and where the file system knows no locks.
         """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if not _lock(descriptor, fcntl.LOCK_EX, patience_s, required):
+            if not _lock(descriptor, fcntl.LOCK_EX, patience_s):
                 os.close(descriptor)
                 return None
         except BaseException:
@@ -66,22 +64,20 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _lock(descriptor, fcntl.LOCK_SH, patience_s=0.0, required=False)
+        return not _lock(descriptor, fcntl.LOCK_SH, patience_s=0.0)
     except OSError:
         return False
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, kind: int, patience_s: float, required: bool) -> bool:
+def _lock(descriptor: int, kind: int, patience_s: float) -> bool:
     deadline = time.monotonic() + patience_s
     while True:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             return True
         except OSError as exc:
-            if exc.errno in _NO_LOCKS and not required:
-                return True
             if exc.errno not in _TAKEN:
                 raise
         if time.monotonic() >= deadline:

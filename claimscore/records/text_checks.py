@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -95,8 +94,11 @@ def check_texts(records: pl.LazyFrame) -> list[JSON]:
     """
     schema = records.collect_schema()
     counts = {name: _counts(records, name) for name in TEXTS if name in schema}
-    return [dict(_finding(name, check, counts)) for name, check in CHECKS.items()
-            if any(of_column[name] for of_column in counts.values())]  # fmt: skip
+    return [
+        _finding(name, check, counts)
+        for name, check in CHECKS.items()
+        if any(of_column[name] for of_column in counts.values())
+    ]
 
 
 def _counts(records: pl.LazyFrame, column: str) -> dict[str, Any]:
@@ -107,23 +109,12 @@ def _counts(records: pl.LazyFrame, column: str) -> dict[str, Any]:
     texts = texts.drop_nulls("text").with_columns(
         check.holds.alias(name) for name, check in CHECKS.items()
     )
-    (counts,) = (
-        texts.select(pl.len().alias("texts"), pl.col(*CHECKS).sum())
-        .collect(engine="streaming")
-        .to_dicts()
-    )
-    return counts | {
-        f"{name}_ids": texts.filter(name)
-        .select("id")
-        .head(3)
-        .collect(engine="streaming")["id"]
-        .to_list()
-        for name in CHECKS
-        if counts[name]
-    }
+    firsts = (pl.col("id").filter(name).head(3).implode().alias(f"{name}_ids") for name in CHECKS)
+    counts = texts.select(pl.len().alias("texts"), pl.col(*CHECKS).sum(), *firsts)
+    return counts.collect(engine="streaming").row(0, named=True)
 
 
-def _finding(name: str, check: TextCheck, counts: dict[str, dict[str, Any]]) -> Iterator[Any]:
+def _finding(name: str, check: TextCheck, counts: dict[str, dict[str, Any]]) -> JSON:
     columns = {
         column: {"texts": count["texts"], "found": count[name]}
         for column, count in counts.items()
@@ -134,10 +125,8 @@ def _finding(name: str, check: TextCheck, counts: dict[str, dict[str, Any]]) -> 
     where = ", ".join(
         f"{count['found']:,} of {count['texts']:,} in {column}" for column, count in columns.items()
     )
-    yield "check", name
-    yield "columns", columns
-    yield "ids", shown
-    yield "text", f"{check.says}: {where}; first {', '.join(shown)}; {check.advice}"
+    text = f"{check.says}: {where}; first {', '.join(shown)}; {check.advice}"
+    return {"check": name, "columns": columns, "ids": shown, "text": text}
 
 
 # -- leaving HTML out
