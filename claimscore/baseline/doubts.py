@@ -19,7 +19,6 @@ def is_doubtful(tree: Tree) -> bool:
         or tree.has_stray_quote()
         or not tree.is_closed
         or _is_glued(tree)
-        or any(low == "'s" and tree.labels[k] in _CLAUSES for k, low in enumerate(tree.lower))
     )
 
 

@@ -12,7 +12,7 @@ decompositions of FActScore (Min et al. 2023).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from claimscore.baseline import modifiers
@@ -180,7 +180,7 @@ class _Extraction:
     def _clause(
         self,
         verb: int,
-        subject: list[int] | None = None,
+        subject: Sequence[int | str] | None = None,
         form: VerbForm | None = None,
         dropped: int | None = None,
     ) -> list[Draft]:
@@ -226,7 +226,7 @@ class _Extraction:
                 verbs.append(child)
             elif label == "advcl" and modifiers.is_free_participle(tree, child):
                 participles.append(child)
-            elif label == "prep" and self._is_set_phrase(child):
+            elif label == "prep" and self._is_set_phrase(child, verb):
                 self.empty |= tree.subtree(child)
             elif not (
                 label in ("intj", "meta", "cc")
@@ -244,8 +244,10 @@ class _Extraction:
             raise Unsure
         return nodes, verbs, participles
 
-    def _is_set_phrase(self, preposition: int) -> bool:
+    def _is_set_phrase(self, preposition: int, verb: int) -> bool:
         tree, nodes = self.tree, self.tree.subtree(preposition)
+        if tree.tags[max(nodes) + 1 : max(nodes) + 2] == ["DT"] and preposition > verb:
+            return False  # "are fine, in particular the bathroom"
         return (
             tree.lower[preposition] in ("in", "as", "for")
             and len(nodes) == 2
@@ -253,7 +255,7 @@ class _Extraction:
         )
 
     def _coordinated(
-        self, verb: int, first: int, subject: list[int] | None, form: VerbForm | None
+        self, verb: int, first: int, subject: Sequence[int | str] | None, form: VerbForm | None
     ) -> list[Draft]:
         """The claims of a verb that is coordinated with another one."""
         tree = self.tree
@@ -277,7 +279,7 @@ class _Extraction:
         return self._clause(verb, subject)
 
     def _participle(
-        self, participle: int, subject: list[int], is_past: bool, is_plural: bool = False
+        self, participle: int, subject: Sequence[int | str], is_past: bool, is_plural: bool = False
     ) -> list[Draft]:
         tree = self.tree
         says_past = any(tree.is_year_or_month(n) for n in tree.subtree(participle))
@@ -296,7 +298,7 @@ class _Extraction:
         verb: int,
         nodes: set[int],
         has_subject: bool,
-        subject: list[int] | None,
+        subject: Sequence[int | str] | None,
         form: VerbForm | None,
     ) -> list[Draft]:
         """A clause without its adjuncts, and with each of them."""
@@ -671,7 +673,8 @@ class _Extraction:
         head = tree.first_conjunct(noun)
         if tree.tags[noun] not in ("NNS", "NNPS") or tree.labels[head] not in ("dobj", "pobj"):
             return parts
-        if tree.labels[head] == "pobj" and tree.lower[tree.heads[head]] in ("across", "between"):
+        above = {tree.lower[n] for n in [*tree.ancestors(head)][:2]}
+        if tree.labels[head] == "pobj" and above & {"across", "between", "different"}:
             return parts
         if tree.lower[noun] in words_of("not_listed") or tree.is_year_or_month(noun):
             return parts
@@ -713,7 +716,7 @@ class _Extraction:
         part: _Part,
         verb: int | None,
         has_subject: bool = True,
-        subject: list[int] | None = None,
+        subject: Sequence[int | str] | None = None,
         form: VerbForm | None = None,
     ) -> Draft:
         tree = self.tree
@@ -796,7 +799,10 @@ class _Extraction:
 
     def _relative(self, noun: int, clause: int) -> list[Draft]:
         tree = self.tree
-        about = self._antecedent(noun, clause)
+        phrase = self._antecedent(noun, clause)
+        about: Items = tuple(phrase)
+        if tree.of(clause, "acomp"):  # "has a bar that is nice" says so of this bar alone
+            about = tuple("the" if tree.lower[n] in ("a", "an") else n for n in phrase)
         word = modifiers.relative_word(tree, clause)
         low = tree.lower[word] if word is not None else ""
         if low == "whose":

@@ -344,6 +344,12 @@ class Tree:
         """What is coordinated with the last word of a predicate is so with its verb: "is a place to
         see and well known", "was tiring and the bus was late". And what a participle is."""
         label, tag, above = self.labels[index], self.tags[index], self.tags[head]
+        behind = [n for n in self.of(head, label) if n > index]
+        if self.lower[index] == "'s" and label[:5] == "nsubj" and behind and index - 1 != head:
+            self.move(index - 1, behind[0])  # "the bar's rather old chairs"
+            self.move(index, index - 1)
+            self.labels[index - 1], self.labels[index], self.tags[index] = "poss", "case", "POS"
+            return
         if tag == "JJ" and self.of(index, "auxpass"):
             self.tags[index] = "VBN"
         if tag == "VBG" and (label == "acomp" or (label == "conj" and above == "JJ")):

@@ -158,6 +158,16 @@ The suite is cheap however the lift didn't work.
     The suite is cheap. | The lift didn't work.
 The tea is good, and there is a wide range of cakes to choose from.
     The tea is good. | There is a wide range of cakes to choose from.
+The flat has a small pool which is lovely.
+    The flat has a small pool. | The small pool is lovely.
+The flat's rather quiet garden is walled in stone and close to several other gardens.
+    The flat's rather quiet garden is walled in stone. |
+    The flat's rather quiet garden is close to several other gardens.
+The suites are perfectly adequate, in particular the bath and linen.
+    The suites are perfectly adequate, in particular the bath. |
+    The suites are perfectly adequate, in particular the linen.
+The sea is different to lakes such as Garda, but the lake's rather cold water is clear.
+    The sea is different to lakes such as Garda. | The lake's rather cold water is clear.
 It offers tea as well as cake.
     It offers tea. | It offers cake.
 """)
