@@ -125,12 +125,7 @@ def _may_modify_all(tree: Tree, members: list[int]) -> bool:
 def _are_kinds(tree: Tree, members: list[int]) -> bool:
     """Whether words before a plural noun name kinds of it: "Telugu and Tamil films"."""
     noun = tree.heads[members[0]]
-    return tree.tags[noun] == "NNS" and all(
-        tree.is_capital(m)
-        and m
-        and not set(tree.children[m]) - {*members, *tree.of(m, "cc", "punct")}
-        for m in members
-    )
+    return tree.tags[noun] == "NNS" and all(tree.is_capital(m) for m in members)
 
 
 def _may_be_another(tree: Tree, members: list[int], verb: int | None) -> bool:
@@ -292,11 +287,7 @@ def is_plain_list(tree: Tree, members: list[int]) -> bool:
 
 
 def _separates(tree: Tree, index: int) -> bool:
-    return (
-        tree.labels[index] == "cc"
-        or tree.words[index] in (",", ";")
-        or tree.lower[index] in ("also", "then", "later")
-    )
+    return tree.labels[index] == "cc" or tree.words[index] in (",", ";")
 
 
 def choose(

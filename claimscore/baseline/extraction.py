@@ -505,13 +505,8 @@ class _Extraction:
                 }.get(tree.labels[child], frozenset())
                 for below in tree.of(child, "prep"):
                     phrase = tree.subtree(below) & nodes
-                    if (
-                        child not in tree.hypothetical
-                        and below not in tree.unsure
-                        and below in nodes
-                        and tree.lower[below] in prepositions
-                        and len(phrase) > 1
-                    ):
+                    known = below not in tree.unsure and tree.lower[below] in prepositions
+                    if known and len(phrase) > 1:
                         adjuncts.append(phrase)
         universal = [
             c for link in chain for c in tree.of(link, "dobj", "pobj") if is_universal(tree, c)
@@ -559,7 +554,6 @@ class _Extraction:
             label == "advcl"
             and child not in tree.hypothetical
             and self._is_no_complement(child, verb)
-            and not any(tree.lower[m] in words_of("kept_marks") for m in tree.of(child, "mark"))
         )
 
     def _is_no_complement(self, clause: int, verb: int) -> bool:
@@ -580,11 +574,8 @@ class _Extraction:
         noun = max(before)
         if beside and len(before) == 2 and tree.tags[noun] == "NN" and low in _AFTER_BARE:
             return not tree.is_time(noun) and not tree.is_time(min(adjunct))  # "in line for"
-        return (
-            low == "including"
-            or (low == "as" and opening == "with" and beside)
-            or (low in ("to", "until", "through") and opening == "from")
-            or (low in ("of", "than", "to") and beside)
+        return (low in ("to", "until", "through") and opening == "from") or (
+            low in ("of", "than", "to") and beside
         )
 
     def _take_complements(self, chain: list[int], adjuncts: list[Words]) -> None:

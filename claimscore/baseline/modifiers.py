@@ -233,7 +233,6 @@ def is_origin(tree: Tree, noun: int, phrase: int) -> bool:
     places = tree.of(phrase, "pobj")
     is_person = tree.tags[noun] == "NNP" and bool(tree.of(noun, "compound"))
     sure = phrase not in tree.unsure and noun not in tree.hypothetical
-    sure = sure and all(other < phrase for other in tree.of(noun, "appos"))
     return is_person and sure and bool(places) and all(map(tree.is_name, places))
 
 
@@ -266,7 +265,6 @@ def is_optional(tree: Tree, noun: int, phrase: int) -> bool:
 def _is_narrowed(tree: Tree, noun: int) -> bool:
     """Whether a noun is the only one of its kind, all, few or more than others."""
     words = tree.of(noun, "det", "predet", "amod", "nummod", "neg", "poss", "compound")
-    words += [n for word in words for n in tree.of(word, "advmod", "amod")]
     return any(
         tree.lower[w] in words_of("quantifiers") | words_of("ordinals")
         or tree.tags[w] in ("JJR", "JJS", "RBS")
