@@ -16,6 +16,7 @@ def is_doubtful(tree: Tree) -> bool:
         or "respectively" in tree.lower
         or ("first" in tree.lower and "then" in tree.lower[tree.lower.index("first") :])
         or _says_the_same(tree)
+        or any(tree.tags[k] == "CC" and _is_unlike(tree, k) for k in range(len(tree) - 3))
         or tree.has_stray_quote()
         or not tree.is_closed
         or _is_glued(tree)
@@ -51,6 +52,14 @@ def is_doubtful_word(tree: Tree, index: int) -> bool:
     if label == "ccomp" and index < head:
         return tree.quoted_in(index) is None and tree.lower[head] not in words_of("speech")
     return _is_share(tree, index) or _is_cleft(tree, index)
+
+
+def _is_unlike(tree: Tree, conjunction: int) -> bool:
+    """Whether what follows is no member like the others: "and nothing else", "and, finally, his
+    wife", or has no verb: "and pillows soft."."""
+    after, tags = tree.lower[conjunction + 1], tree.tags[conjunction + 1 : conjunction + 4]
+    has_no_verb = tags[0] in ("NN", "NNS") and tags[1:] == ["JJ", "."]
+    return after in (",", "nothing") or has_no_verb
 
 
 def _says_the_same(tree: Tree) -> bool:
