@@ -60,6 +60,9 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         return False
     if first in tree.hypothetical or not is_plain_list(tree, members):
         return False
+    behind = max(own_words(tree, members)[-1]) + 1
+    if tree.lower[behind : behind + 2] == [",", "to"]:
+        return False  # one of several purposes has it
     quotation = tree.quoted_in(first)
     if quotation is not None and any(tree.quoted_in(m) == quotation for m in members[1:]):
         return False

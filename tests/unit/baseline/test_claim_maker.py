@@ -230,6 +230,7 @@ WHOLE = [
     "This is because the tea is cold.",
     "The soup is not hot and good.",
     "Main road, noisy bar and good food.",
+    "Firms work to make tea and cakes, to sell or rent flats, and to earn money.",
 ]
 
 
