@@ -6,8 +6,8 @@ or changes a score; they are one pass of polars over the texts, some 20 µs a re
 
 from __future__ import annotations
 
-import html
 import re
+from html.parser import HTMLParser
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -45,8 +45,6 @@ _HTML = (
     "|&(?:nbsp|amp|quot|lt|gt|apos|#[0-9]{1,7}|#x[0-9a-f]{1,6});"
 )
 #: What no reader of a page sees, and any tag.
-_HIDDEN = r"(?is)<(script|style)\b.*?(?:</\1\s*>|\Z)"
-_TAG = r"(?s)<!--.*?(?:-->|\Z)|</?[A-Za-z][^<>]*>|<![^<>]*>"
 
 
 class TextCheck(NamedTuple):
@@ -140,8 +138,34 @@ def strip_html(text: str) -> str:
     """
     if not re.search(_HTML, text):
         return text
+    reader = _TextOfHtml()
     has_blocks = re.search(rf"(?i)</?(?:{_BLOCKS})\b", text) is not None
-    shown = re.sub(_HIDDEN, "\n", " ".join(text.split()) if has_blocks else text)
-    with_lines = re.sub(rf"(?i)</?(?:{_BLOCKS})(?:\s[^<>]*)?/?>", "\n", shown)
-    lines = html.unescape(re.sub(_TAG, "", with_lines)).splitlines()
-    return "\n".join(filter(None, (" ".join(line.split()) for line in lines)))
+    reader.feed(" ".join(text.split()) if has_blocks else text)
+    reader.close()
+    lines = (" ".join(line.split()) for line in "".join(reader.parts).splitlines())
+    return "\n".join(filter(None, lines))
+
+
+class _TextOfHtml(HTMLParser):
+    """Collects the text of a page in `parts`."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._hidden += tag in ("script", "style")
+        self._end_line(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in ("script", "style") and self._hidden > 0
+        self._end_line(tag)
+
+    def _end_line(self, tag: str) -> None:
+        if re.fullmatch(_BLOCKS, tag):
+            self.parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data)
