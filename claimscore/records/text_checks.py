@@ -44,7 +44,6 @@ _HTML = (
     rf"(?i)</?(?:{_INLINE}|{_BLOCKS})(?:\s[^<>]*)?/?>"
     "|&(?:nbsp|amp|quot|lt|gt|apos|#[0-9]{1,7}|#x[0-9a-f]{1,6});"
 )
-#: What no reader of a page sees, and any tag.
 
 
 class TextCheck(NamedTuple):
