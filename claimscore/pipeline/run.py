@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import polars as pl
 
@@ -58,6 +58,7 @@ from claimscore.pipeline.settings import (
 )
 from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.supervision import run_blocking, signals_held
+from claimscore.records.dataset import MissingColumnsError
 from claimscore.records.text_checks import check_texts
 from claimscore.runs import DamagedPart, RunDirectory, damage_as_error
 from claimscore.types import JSON
@@ -129,7 +130,12 @@ def _go_on(
     config, metrics = _with_earlier_metrics(config, known, directory)
     reporter.phase("reading", directory)
     done = directory.settings.get("additive", {})
-    dataset = read_records(config, metrics, directory.state, stdin)
+    try:
+        dataset = read_records(config, metrics, directory.state, stdin)
+    except MissingColumnsError as exc:
+        plan = plan_steps(config, metrics, exc.names)
+        open_plan(plan, checks=[functools.partial(_refuse, exc), *named_models(plan, done)])
+        raise
     config = with_chunk_size(config, dataset.n_records, directory.settings)
     plan = plan_steps(config, metrics, list(dataset.columns))
     plan = open_plan(plan, checks=named_models(plan, done))
@@ -222,6 +228,10 @@ def _with_earlier_metrics(
     wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
     dedupe = directory.settings.get("additive", {}).get("texts", {}).get("dedupe", config.dedupe)
     return dataclasses.replace(config, metrics=wanted, dedupe=dedupe), known.load_all(wanted)
+
+
+def _refuse(reason: ConfigError) -> NoReturn:
+    raise reason
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,6 +36,14 @@ from claimscore.records.text_checks import TEXTS, strip_html
 Required = Mapping[str, Sequence[str]]
 
 
+class MissingColumnsError(InputError):
+    """The input lacks columns that metrics need; `names` are those it has."""
+
+    def __init__(self, message: str, names: Iterable[str]) -> None:
+        super().__init__(message)
+        self.names = tuple(names)
+
+
 @dataclasses.dataclass(frozen=True)
 class Selection:
     """Which records of an input are read, and under which names.
@@ -249,7 +257,7 @@ class _Validation:
             raise InputError(f"{place(file, line)}: an id, though records before it have none")
 
     def _refuse_missing(self, where: str, names: Sequence[str], said: str) -> None:
-        """`InputError` with all columns that are needed and none of `names`."""
+        """`MissingColumnsError` with all columns that are needed and none of `names`."""
         missing: dict[str, list[str]] = {}
         for column, accepted in self._accepted:
             if not set(accepted) & set(names):
@@ -259,9 +267,10 @@ class _Validation:
         given = [self._selection.columns.get(name, name) for name in names]
         for ours, theirs in self._selection.columns.items():
             if ours not in names:
-                raise InputError(
+                raise MissingColumnsError(
                     f"{where}: {self._renamed(ours)}: no column {_shown(theirs)}; {said}: "
-                    f"{_listed(given)}"
+                    f"{_listed(given)}",
+                    names,
                 )
         lacks = ", ".join(
             f"no {'column' if len(columns) == 1 else 'columns'} {', '.join(columns)}{need}"
@@ -276,7 +285,9 @@ class _Validation:
             meant = f"; is {_shown(next(iter(likely.values())))} meant?"
         if self._cells and len(names) == 1 and ";" in names[0]:
             meant = "; semicolons stand between them: save the file with commas"
-        raise InputError(f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}")
+        raise MissingColumnsError(
+            f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}", names
+        )
 
     def _needed_by(self, column: str) -> str:
         metrics = [m for name in ALTERNATIVES.get(column, (column,)) for m in self._metrics(name)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,12 +17,12 @@ from typing import Any, cast
 from claimscore.cache.key import request_key
 from claimscore.cache.store import Cache, DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
-from claimscore.errors import ClaimscoreError
+from claimscore.errors import ClaimscoreError, ParseError
 from claimscore.pipeline.llm.providers.base import Provider
-from claimscore.pipeline.llm.question import token_steps
-from claimscore.pipeline.llm_stage import PromptRequests
+from claimscore.pipeline.llm.question import Answer, token_steps
+from claimscore.pipeline.llm_stage import PromptRequest, PromptRequests
 from claimscore.pipeline.tasks import TASKS
-from claimscore.pipeline.tasks.base import WINDOW_TOKENS, TaskInput, side_texts
+from claimscore.pipeline.tasks.base import WINDOW_TOKENS, TaskInput, Unit, side_texts
 from claimscore.prompts import Prompt, available_versions, load_prompt
 from claimscore.report.report_tables import DetailChunk, LLMCall
 from claimscore.runs import RunDirectory
@@ -30,8 +30,7 @@ from claimscore.types import Message, Request
 
 NOT_IN_CACHE = "The answer is not in the cache on this machine."
 NOT_RENDERED = (
-    "The prompt cannot be rendered again: its file, or what it asks about, is not what it was, or "
-    "the model was asked once more."
+    "The prompt cannot be rendered again: its file, or what it asks about, is not what it was."
 )
 
 
@@ -92,7 +91,27 @@ class RunLLMCalls:
                     [*(question.request for question in first), *single], prompt_requests
                 )
                 _match(later, keys, messages)
+            if task.objection is not None and len(messages) < len(keys):
+                _match(self._again(first, units, prompt_requests), keys, messages)
         return messages
+
+    def _again(
+        self,
+        questions: Sequence[PromptRequest],
+        units: Sequence[Unit],
+        prompt_requests: PromptRequests,
+    ) -> Iterator[Request]:
+        """What was sent after stored answers that the task objects to."""
+        for question in questions:
+            place = question.units[0], question.sample
+            requests = {request_key(r): r for r in self._later([question.request], prompt_requests)}
+            stored = self._cache.get_many(list(requests)) if self._cache is not None else {}
+            for key, completion in stored.items():
+                with contextlib.suppress(ParseError):
+                    value = prompt_requests.parse_one(completion)
+                    answer = Answer(key, completion, value, cached=True)
+                    again = prompt_requests.again(units, place, answer)
+                    yield from self._later([again] if again else [], prompt_requests)
 
     def _later(
         self, requests: Iterable[Request], prompt_requests: PromptRequests
