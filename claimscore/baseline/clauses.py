@@ -80,7 +80,7 @@ def _predicate(tree: Tree, head: int, child: int) -> tuple[int, tuple[int, ...] 
     if tree.subject(child) is not None or not _is_at_an_end(tree, head, child):
         return child, None
     if tree.is_verb(child) and tree.is_finite(child):
-        return child, () if _is_other_verb(tree, head, child, joined) else None
+        return child, () if _is_other_verb(tree, head, child) else None
     verbs = [c for c in tree.auxiliaries(head) if c < head]
     if tree.lower[head] in words_of("be"):
         verbs.append(head)
@@ -103,7 +103,7 @@ def _lists_without(tree: Tree, head: int, last: int, conjunction: int) -> bool:
     )
 
 
-def _is_other_verb(tree: Tree, head: int, verb: int, joined: str) -> bool:
+def _is_other_verb(tree: Tree, head: int, verb: int) -> bool:
     """Whether a coordinated verb says something of the subject by itself."""
     if tree.labels[verb] == "advcl":
         return True
@@ -117,8 +117,8 @@ def _is_state(tree: Tree, head: int, word: int, joined: str) -> bool:
     tag, first = tree.tags[word][:2], tree.of(head, "acomp", "attr", "prep")
     if tree.lower[head] not in words_of("be"):
         return True
-    said = [c for c in first if head < c < word]
-    kinds = {tree.tags[c][:2] for c in said}
+    predicates = [c for c in first if head < c < word]
+    kinds = {tree.tags[c][:2] for c in predicates}
     if tag == "JJ" and not tree.of(word, "det"):
         described = "JJ" not in kinds and tree.of(word, "advmod", "prep")
         return joined != "and" or bool(described) or tree.heads[word] == head
@@ -126,7 +126,7 @@ def _is_state(tree: Tree, head: int, word: int, joined: str) -> bool:
         degrees = [tree.lower[c] for c in tree.of(word, "advmod") if c == word - 1]
         return "JJ" in kinds or any(d == "well" or d.endswith("ly") for d in degrees)
     if tag == "IN":
-        used = {tree.lower[n] for c in said for n in tree.subtree(c)}
+        used = {tree.lower[n] for c in predicates for n in tree.subtree(c)}
         placed = tree.lower[word] in words_of("locatives") - used and tree.of(word, "pobj")
         return bool(placed) and "NN" not in kinds
     return tag == "NN" and tree.has_article(word) and "JJ" in kinds
@@ -187,8 +187,8 @@ def _is_at_an_end(tree: Tree, head: int, child: int) -> bool:
     rest -= {n for n in rest if tree.labels[n] in ("punct", "cc")}
     rest = rest.difference(*map(tree.subtree, _beginning(tree, head, child)))
     beside = ("punct", "cc", "conj", "advcl", "ccomp", "neg")
-    said = [c for c in tree.children[head] if c > head and tree.labels[c] not in beside]
-    if tree.lower[head] in words_of("be") and not said:
+    behind = [c for c in tree.children[head] if c > head and tree.labels[c] not in beside]
+    if tree.lower[head] in words_of("be") and not behind:
         return False  # "this is because", and what is read as a part of the next subject
     return max(rest) < min(nodes) or min(rest) > max(nodes)
 

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from claimscore.baseline.modifiers import nationality_of, without_modifiers
 from claimscore.baseline.surface import article
-from claimscore.baseline.tree import Tree, Words, words_of
+from claimscore.baseline.tree import SUBJECTS, Tree, Words, words_of
 
 _FORMS = {"VBG": 0, "VB": 1, "VBP": 1, "VBZ": 2, "VBD": 3, "VBN": 3}
-_SUBJECTS = ("nsubj", "nsubjpass")
 _BESIDE = ("cc", "conj", "punct")
 
 
@@ -81,7 +80,7 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
     if tree.tags[first].startswith("JJ"):
         predicates = ("acomp", "attr", "conj", "ROOT")
         return tree.labels[first] in predicates or _are_kinds(tree, members)
-    if _may_be_another(tree, members, verb):
+    if _may_be_another(tree, members):
         return False
     if tree.labels[first] == "pobj" and _joins(tree, tree.heads[first]):
         return False
@@ -95,7 +94,7 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         is_listing(tree, q) or tree.lower[q] == "like" for m in members for q in tree.of(m, "prep")
     ):
         return False
-    if tree.labels[first] in _SUBJECTS and not _does_each(tree, tree.heads[first], verb):
+    if tree.labels[first] in SUBJECTS and not _does_each(tree, tree.heads[first], verb):
         return False
     bare = tree.tags[last] == "NN" and not tree.of(last, "det", "poss")
     bare = bare and (tags == {"NN"} or tree.tags[first] == "NNS")
@@ -131,7 +130,7 @@ def _are_kinds(tree: Tree, members: list[int]) -> bool:
     return tree.tags[noun] == "NNS" and all(tree.is_capital(m) for m in members)
 
 
-def _may_be_another(tree: Tree, members: list[int], verb: int | None) -> bool:
+def _may_be_another(tree: Tree, members: list[int]) -> bool:
     """Whether the last of some nouns may be a verb, or coordinated with something before them."""
     first = members[0]
     if tree.tags[min(own_words(tree, members)[-1])] in ("VBN", "VBD"):
@@ -167,12 +166,12 @@ def is_listing(tree: Tree, preposition: int) -> bool:
 
 def _is_in_subject(tree: Tree, first: int, verb: int | None) -> bool:
     """Whether a coordination lies inside a subject without being it ("goals from A and B")."""
-    if tree.labels[first] in _SUBJECTS:
+    if tree.labels[first] in SUBJECTS:
         return False
     for index in tree.ancestors(first):
         if index == verb:
             return False
-        if tree.labels[index] in _SUBJECTS:
+        if tree.labels[index] in SUBJECTS:
             return True
     return False
 
@@ -325,7 +324,7 @@ def choose(
             inserts = _shared_beginning(tree, nodes, first, member, start)
     dropped |= {c for c in tree.subtree(first) if tree.lower[c] == "both" and c < first}
     end = max(max(words) for words in shares.values())
-    if tree.labels[first] in _SUBJECTS:
+    if tree.labels[first] in SUBJECTS:
         behind = range(members[-1], tree.heads[first])
         dropped |= {n for n in behind if tree.lower[n] in ("all", "both")}
     commas = {
@@ -387,8 +386,8 @@ def _shared_adjective(tree: Tree, first: int, member: int) -> tuple[int, ...]:
 
 def _shared_beginning(tree: Tree, nodes: Words, first: int, member: int, start: int) -> Inserts:
     shared: list[int] = []
-    if tree.of(first, *_SUBJECTS) and not tree.of(member, *_SUBJECTS):
-        for child in tree.of(first, "mark", *_SUBJECTS):
+    if tree.of(first, *SUBJECTS) and not tree.of(member, *SUBJECTS):
+        for child in tree.of(first, "mark", *SUBJECTS):
             shared += [n for n in tree.subtree(child) if n in nodes]
     auxiliaries = [c for c in tree.auxiliaries(member) if c < member]
     if not auxiliaries and tree.tags[member] == tree.tags[first]:

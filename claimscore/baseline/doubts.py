@@ -42,7 +42,7 @@ def is_doubtful_word(tree: Tree, index: int) -> bool:
     if label == "conj" and tree.tags[index].startswith("NN") and "but" in joined:
         return True  # another clause begins there
     if label == "conj" and not tree.is_verb(index):
-        return any(_is_clause_between(tree, head, verb, index) for verb in range(head, index))
+        return any(_is_clause_between(tree, head, verb) for verb in range(head, index))
     if label == "npadvmod" and tree.is_name(index) and tree.is_verb(head):
         return not tree.is_time(index)
     if tree.tags[index] in ("VBD", "VBP", "VBZ") and label in ("ROOT", "conj"):
@@ -78,7 +78,7 @@ def _is_glued(tree: Tree) -> bool:
     )
 
 
-def _is_clause_between(tree: Tree, first: int, verb: int, index: int) -> bool:
+def _is_clause_between(tree: Tree, first: int, verb: int) -> bool:
     """Whether a verb stands between two members of a list and says more of the first, or more than
     the first has in it."""
     if tree.labels[verb] in ("relcl", "acl"):

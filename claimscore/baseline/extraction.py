@@ -329,7 +329,7 @@ class _Extraction:
             self._take_complements(chain, adjuncts)
         elif tree.lower[chain[-1]] in words_of("placing"):
             adjuncts = [a for a in adjuncts if min(a) < verb]
-        adjuncts = [a for a in adjuncts if not self._is_interrupting(a, chain, adjuncts, nodes)]
+        adjuncts = [a for a in adjuncts if not self._is_interrupting(a, chain, adjuncts)]
         whole = nodes.difference(*adjuncts)
         core = self._shortened(whole, verb) if self.cuts_adjuncts else whole
         if any(precedes_object(tree, verb, adjunct, core) for adjunct in adjuncts):
@@ -436,9 +436,7 @@ class _Extraction:
                 inside |= tree.subtree(clause)
                 yield tree.subtree(clause) & nodes
 
-    def _is_interrupting(
-        self, adjunct: Words, chain: list[int], adjuncts: list[Words], nodes: Words
-    ) -> bool:
+    def _is_interrupting(self, adjunct: Words, chain: list[int], adjuncts: list[Words]) -> bool:
         """Whether what stands behind an adjunct and is none itself may belong to it: a phrase whose
         place is not certain, or a clause about a noun before."""
         tree, following = self.tree, max(adjunct) + 1

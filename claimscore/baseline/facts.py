@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from claimscore.baseline import parser
-from claimscore.baseline.tree import Tree, sentences_of
+from claimscore.baseline.tree import SUBJECTS, Tree, sentences_of
 
 Fact = tuple[str, str]
 
@@ -24,7 +24,6 @@ PRODUCT = "product"
 _MISSING = "missing"
 #: A tuple is left out that is one of so many before it.
 _REPEATED = 8
-_SUBJECTS = ("nsubj", "nsubjpass")
 #: Labels of what a "not" before its head is about.
 _CARRYING = ("acomp", "amod", "attr", "dobj", "oprd", "xcomp")
 _WISHED = ("ccomp", "dobj", "pobj", "prep", "xcomp")
@@ -77,7 +76,7 @@ class _Reader:
         self.tree = tree
         for index in range(len(tree)):
             yield from self._facts_at(index)
-            if tree.labels[index] in _SUBJECTS and tree.labels[tree.heads[index]] != "relcl":
+            if tree.labels[index] in SUBJECTS and tree.labels[tree.heads[index]] != "relcl":
                 self._remember(index)
 
     def _remember(self, subject: int) -> None:
@@ -166,7 +165,7 @@ class _Reader:
             is_action = any(c > first and tree.of(c, "dobj", "nsubj") for c in clauses)
             is_of_clause = is_action and self._has(head, ["it"], "nsubj")  # "hard to find a lift"
             return [] if is_of_clause else self._subjects(head)
-        if tree.of(first, *_SUBJECTS):  # "found it clean"
+        if tree.of(first, *SUBJECTS):  # "found it clean"
             return self._subjects(first)
         if label != "ROOT" or tree.lower[index] in _words("feelings"):
             return []
@@ -177,7 +176,7 @@ class _Reader:
         tree = self.tree
         first = tree.first_conjunct(noun)
         label, head = tree.labels[first], tree.heads[first]
-        subjects = tree.of(head, *_SUBJECTS) if label in (*_PREDICATES, "dobj") else []
+        subjects = tree.of(head, *SUBJECTS) if label in (*_PREDICATES, "dobj") else []
         is_predicate = bool(subjects) and (label != "dobj" or tree.lower[head] in ("'s", "is"))
         is_named = tree.has_article(noun) and any(map(self._is_thing, subjects))
         is_named = is_named and tree.lower[noun] not in _words("ignored")
@@ -192,11 +191,11 @@ class _Reader:
     def _subjects(self, verb: int) -> list[str]:
         """The heads of a verb's subjects; empty for people and "there"."""
         tree, node = self.tree, verb
-        while not tree.of(node, *_SUBJECTS):
+        while not tree.of(node, *SUBJECTS):
             if tree.labels[node] not in ("conj", "xcomp", "advcl"):
                 return []
             node = tree.heads[node]
-        subject = tree.of(node, *_SUBJECTS)[0]
+        subject = tree.of(node, *SUBJECTS)[0]
         if tree.tags[subject] in ("WDT", "WP"):
             clause = tree.first_conjunct(node)
             return self._things(tree.heads[clause]) if tree.labels[clause] == "relcl" else []

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from claimscore.baseline.tree import Tree, words_of
+from claimscore.baseline.tree import SUBJECTS, Tree, words_of
 
 _FORMS = {
     "he": ("he", "him", "his"),
@@ -27,18 +27,17 @@ _PEOPLE = ("person", "name")
 _KINDS = {"it": ("thing", "name"), "they": ("things",)}
 _SPEAKERS = frozenset({"I", "me", "my", "our", "we", "My", "Our", "We"})
 _POSSESSIVE = ("his", "hers", "its", "their")
-_SUBJECTS = ("nsubj", "nsubjpass")
 #: What a clause may add to "it is" without that "it" stands for anything.
 _EXTRAPOSED = ("ccomp", "xcomp", "advcl", "csubj", "mark", "relcl", "acl", "pcomp")
 #: With these "it" is the weather or the time of day.
 _WEATHER_VERBS = ("rain", "snow", "drizzl", "hail", "thunder")
+_OF_WEATHER = ("late", "early", "sunny", "windy", "cloudy", "foggy", "rainy", "stormy", "outside")
 #: What "they" do who work where a text speaks of rooms or prices.
 _ACTS = (
     *("apolog", "charge", "clean", "gave", "give", "greet", "help", "ignore", "improve", "lied"),
     *("promise", "refuse", "replace", "said", "say", "served", "speak", "spoke", "tell", "told"),
     *("took", "treat", "tried", "try", "upgrade", "want", "welcome"),
 )
-_OF_WEATHER = ("late", "early", "sunny", "windy", "cloudy", "foggy", "rainy", "stormy", "outside")
 _PERSONS = ("er", "or", "ist", "ian", "man", "woman", "boy", "girl", "old")
 #: "Gave her flowers" is read as what she owns, and means what she got.
 _GIVING = re.compile(r"(?i)\b(?:gave|give[ns]?|giving|offer(?:s|ed)?|sen[dt]s?|shows?|showed) $")
@@ -94,7 +93,7 @@ def mentions_of(tree: Tree | None) -> Mentions:
         for k in range(len(tree))
         if k != subject.place
         and tree.tags[k].startswith("NN")
-        and tree.labels[tree.first_conjunct(k)] in (*_SUBJECTS, "dobj", "dative")
+        and tree.labels[tree.first_conjunct(k)] in (*SUBJECTS, "dobj", "dative")
     }
     has_kin = not words_of("kin").isdisjoint(tree.lower)
     uses = _uses(tree)
@@ -108,7 +107,7 @@ def mentions_of(tree: Tree | None) -> Mentions:
 
 def _subject(tree: Tree, root: int) -> Subject:
     head = tree.subject(root)
-    if head is None or tree.labels[head] not in _SUBJECTS:
+    if head is None or tree.labels[head] not in SUBJECTS:
         return Subject()
     low, tag = tree.lower[head], tree.tags[head]
     if low in _PRONOUN:
@@ -164,7 +163,7 @@ def _uses(tree: Tree) -> dict[str, int]:
         if pronoun is None:
             continue
         places.setdefault(pronoun, index)
-        is_subject = tree.labels[index] in (*_SUBJECTS, "expl")
+        is_subject = tree.labels[index] in (*SUBJECTS, "expl")
         if (
             tree.quoted_in(index) is not None
             or (pronoun == "it" and is_subject and _is_empty(tree, index))
@@ -183,10 +182,10 @@ def _uses(tree: Tree) -> dict[str, int]:
 
 def _leads(tree: Tree, pronoun: str, place: int) -> bool:
     """Whether nothing stands before a pronoun that could be meant by it."""
-    if pronoun == "it" and tree.labels[place] in _SUBJECTS and "IN" in tree.tags[:place]:
+    if pronoun == "it" and tree.labels[place] in SUBJECTS and "IN" in tree.tags[:place]:
         return False
     return not any(
-        tree.labels[k] in _SUBJECTS
+        tree.labels[k] in SUBJECTS
         and tree.tags[k].startswith("NN")
         and (pronoun in ("it", "they") or _is_human(tree, k))
         for k in range(place)
@@ -203,7 +202,7 @@ def _only_noun(tree: Tree, pronoun: str, place: int) -> str:
     if tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] == "of":
         subject = above
     determiners = [tree.lower[c] for c in tree.of(noun, "det")]
-    if tree.labels[subject] not in _SUBJECTS or determiners not in (["the"], ["this"], ["these"]):
+    if tree.labels[subject] not in SUBJECTS or determiners not in (["the"], ["this"], ["these"]):
         return ""
     if not {tree.labels[c] for c in tree.children[subject]} <= {*_BEFORE_NOUNS, "prep"}:
         return ""
@@ -277,7 +276,11 @@ def _name(tree: Tree, head: int) -> str:
     first = head
     while first and (
         tree.is_name(first - 1)
-        or (first > 1 and tree.lower[first - 1] in _particles() and tree.is_name(first - 2))
+        or (
+            first > 1
+            and tree.lower[first - 1] in words_of("inside_names")
+            and tree.is_name(first - 2)
+        )
     ):
         first -= 1
     while first < head and (
@@ -286,10 +289,6 @@ def _name(tree: Tree, head: int) -> str:
     ):
         first += 1
     return _words(tree, first, head)
-
-
-def _particles() -> frozenset[str]:
-    return words_of("inside_names")
 
 
 def _phrase(tree: Tree, head: int) -> str:
@@ -367,7 +366,7 @@ class Antecedents:
             self._rivals = [
                 pronoun
                 for _, label, pronoun in others
-                if label in _SUBJECTS or (label == "dobj" and pronoun == topic.pronoun)
+                if label in SUBJECTS or (label == "dobj" and pronoun == topic.pronoun)
             ]
         elif subject.kind in ("person", "name"):
             is_alone = subject.is_certain and (subject.pronoun or not mentions.has_kin)

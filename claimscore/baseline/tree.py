@@ -48,6 +48,7 @@ _PERSONS = ("er", "or", "ist", "ess", "ian", "man", "woman", "ant", "ent")
 Words = Set[int]
 
 FINITE = ("VBD", "VBZ", "VBP", "MD")
+SUBJECTS = ("nsubj", "nsubjpass")
 
 
 @functools.cache

@@ -30,6 +30,12 @@ WORST = 5
 #: An interval that takes up more of the metric's range is a rough one.
 ROUGH = 0.25
 
+#: The tables with places of claims: the columns of the side, and of the place.
+_CLAIM_PLACES = {
+    "nli": {"premise_side": "premise_index", "hypothesis_side": "hypothesis_index"},
+    "support": {"side": "claim_position"},
+}
+
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -61,13 +67,6 @@ def chunk_tables(run: RunDirectory, *chunks: int, dedupe: bool = False) -> Chunk
         return rows
 
     return ChunkTables(read)
-
-
-#: The tables with places of claims: the columns of the side, and of the place.
-_CLAIM_PLACES = {
-    "nli": {"premise_side": "premise_index", "hypothesis_side": "hypothesis_index"},
-    "support": {"side": "claim_position"},
-}
 
 
 def chunk_groups(run: RunDirectory) -> Iterator[list[int]]:
