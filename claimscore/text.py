@@ -80,6 +80,34 @@ _LIST_MARK = r"\(? (?:\d{1,3}|\p{L}) [.)] \Z"
 GAPS = r"[^\p{L}\p{M}\p{N}\p{S}%]+"
 
 
+#: Version of `normal_form`; in the signature of every score whose models read it.
+NORMAL_FORM = "form-1"
+
+_ONE_SIGN = str.maketrans(
+    {
+        **dict.fromkeys("“”„‟«»″", '"'),
+        **dict.fromkeys("‘’‚‛`´′", "'"),
+        **dict.fromkeys("‐‑‒–−", "-"),
+        **dict.fromkeys("—―", " - "),
+        **dict.fromkeys("\u00ad\u200b\ufeff", ""),
+        "…": "...",
+    }
+)
+
+#: What `normal_form` replaces, in this order.
+_RETYPED = (
+    (r"-L[RSC]B-", "("),
+    (r"-R[RSC]B-", ")"),
+    (r"\ ?@([-,.:])@\ ?", r"\1"),
+    (r"''", '"'),
+    (r"(?<=\s)-{2,}(?=\s)|(?<=\w)--(?=\w)", " - "),
+    (r"\ (?=(?:n't|'(?:s|m|d|re|ve|ll))\b)", ""),
+    (r"\ (?=[,;:!?%)\]}](?!\w)|\.(?=[\s\"')]|$))", ""),
+    (r"(?<=[(\[{])\ |(?<=[£$€¥])\ (?=\d)", ""),
+)
+_QUOTE = re.compile(r'(^|\s)?"(\s|$)?(?=(.?))')
+
+
 class _Span(NamedTuple):
     start: int
     end: int
@@ -106,6 +134,44 @@ def split_sentences(text: str, splitter: str = "rules") -> list[str]:
         raise ConfigError(f"unknown sentence splitter {splitter}; known: {known}") from None
     sentences = (text[span.start : span.end].strip() for span in spans(text))
     return [sentence for sentence in sentences if sentence]
+
+
+def normal_form(text: str) -> str:
+    """The text as a model reads it, however it was typed or tokenised.
+
+    One kind of quotation mark, apostrophe, dash and space; no space before punctuation, after
+    currency signs and inside brackets; contractions in one piece; the brackets and quotation marks
+    of the Penn Treebank and Moses' `@-@` as the signs that they stand for. Case stays. A second
+    call changes nothing.
+    """
+    previous = ""
+    while text != previous:
+        previous = text
+        text = " ".join(text.translate(_ONE_SIGN).split())
+        for pattern, replacement in _RETYPED:
+            text = _compile(pattern).sub(replacement, text)
+        text = _QUOTE.sub(_Quotes(), text).strip()
+    return text
+
+
+class _Quotes:
+    """Attaches each quotation mark to what it opens or closes; between spaces they take turns."""
+
+    opened = False
+
+    def __call__(self, match: re.Match[str]) -> str:
+        before, after, following = match.groups()
+        if before is None and after is None:
+            return '"'
+        closes = before is None or (self.opened if after is not None else following in ".,;:!?)")
+        self.opened = not closes
+        return f'"{after or ""}' if closes else f'{before}"'
+
+
+def copy_key(text: str, *, case: bool = True) -> str:
+    """Equal for two texts that differ in spaces, typing (`normal_form`) and final marks alone."""
+    key = "".join(normal_form(text).split()).strip("\"'.,;:!?")
+    return key if case else key.casefold()
 
 
 def normalised(text: str) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
 from claimscore.metrics.ds import ds_tokens, stem
-from claimscore.text import claim_key, split_sentences
+from claimscore.text import claim_key, copy_key, normal_form, split_sentences
 from tests.support.shared_data import shared
 
 
@@ -151,3 +151,32 @@ def test_golden_tokens():
 )
 def test_claims_are_the_same_where_their_words_are(a, b, same):
     assert (claim_key(a) == claim_key(b)) is same
+
+
+@pytest.mark.parametrize(
+    ("typed", "form"),
+    [
+        ("He paid £ 134,565 , she said .", "He paid £134,565, she said."),
+        ("`` It is n't good , '' he said .", '"It isn\'t good," he said.'),
+        ("They do n't know -LRB- yet -RRB- .", "They don't know (yet)."),
+        ("“Don’t”\u00a0— she said…", '"Don\'t" - she said...'),
+        ("the world 's high @-@ speed 1 @,@ 000 trains", "the world's high-speed 1,000 trains"),
+        ('He said " yes " and " no " .', 'He said "yes" and "no".'),
+        ("a .50 gun, 5 % of it", "a .50 gun, 5% of it"),
+        ("A -- B, a–b, James ' car", "A - B, a-b, James ' car"),
+    ],
+)
+def test_the_normal_form_does_not_depend_on_typing_or_tokenising(typed: str, form: str) -> None:
+    assert normal_form(typed) == form
+
+
+@given(st.text(alphabet="ab 's\"`-.,n't@($£5)—’“LRB?!:\u00a0", max_size=40))
+def test_the_normal_form_of_a_normal_form_is_itself(text: str) -> None:
+    assert normal_form(normal_form(text)) == normal_form(text)
+
+
+def test_a_copy_has_the_key_of_its_original() -> None:
+    original = 'The "A&E" unit cost £28 – or (34m) – didn’t it?'
+    assert copy_key("The `` A&E '' unit cost £ 28 - or ( 34m ) - did n't it") == copy_key(original)
+    assert copy_key(original.lower()) != copy_key(original)
+    assert copy_key(original.lower(), case=False) == copy_key(original, case=False)
