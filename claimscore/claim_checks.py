@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from claimscore.config import read_toml
 from claimscore.text import claim_key, content_words, has_dangling_subject
 from claimscore.types import JSON
 
@@ -40,105 +42,9 @@ class Check:
     advice: str
 
 
+#: By name, in the order of reports and summaries.
 CHECKS: dict[str, Check] = {
-    "repeat": Check(
-        "claims",
-        "repeated",
-        "repeat another claim of their sentence",
-        "repeats an earlier claim of its sentence",
-        0.05,
-        "the model repeats itself; look at them in the report, try another model or prompt",
-    ),
-    "example_copy": Check(
-        "claims",
-        "copied from an example",
-        "copy an example of the prompt",
-        "copied from example {value:.0f} of the prompt",
-        0.01,
-        "the model answers with the prompt's examples; try another model",
-    ),
-    "little_overlap": Check(
-        "claims",
-        "with other words",
-        "share less than half of their content words with their sentence and its context",
-        "{value:.0%} of its words are in its sentence and the context",
-        0.10,
-        "they are made up or stand under the wrong sentence; try another model, or a prompt that "
-        "asks about one text at a time",
-    ),
-    "not_entailed": Check(
-        "claims",
-        "not entailed",
-        "are not entailed by their sentence",
-        "not entailed by its sentence (entailment {value:.2f})",
-        0.20,
-        "the model changes what is said, or the NLI model errs; read some in the report",
-    ),
-    "entailed": Check(
-        "claims",
-        "entailed by others",
-        "are entailed by another claim of their text, and left out of scores",
-        "left out of scores: another claim entails it (entailment {value:.2f})",
-        0.33,
-        "the model repeats itself, or the NLI model errs; read some in the report",
-    ),
-    "dangling_pronoun": Check(
-        "claims",
-        "with a pronoun first",
-        "begin with a pronoun",
-        "begins with a pronoun",
-        0.33,
-        "by themselves they do not say whom they mean; decompose=v3 lets a model name it",
-    ),
-    "ambiguous": Check(
-        "claims",
-        "ambiguous",
-        "are ambiguous and have no part in the scores",
-        "ambiguous: left out of the scores",
-        0.10,
-        "the texts do not say whom they mean, or the model asks too much; read some in the report",
-    ),
-    "uncovered_words": Check(
-        "sentences",
-        "sentences with words in no claim",
-        "have more than a third of their content words in no claim",
-        "{value:.0%} of its words are in no claim",
-        0.10,
-        "the claims leave something out; try another model or prompt",
-    ),
-    "no_claims": Check(
-        "sentences",
-        "sentences without claims",
-        "have no claims at all",
-        "no claims",
-        0.20,
-        "what they say has no part in the scores; look at them in the report",
-    ),
-    "wrong_number": Check(
-        "sentences",
-        "sentences asked about again",
-        "had claims of another sentence in an answer about several, and were asked about alone",
-        "asked about alone: an answer about several had claims of another sentence here",
-        0.05,
-        "their requests cost twice; use a prompt that asks about one text at a time, such as "
-        "decompose=v1, or try another model",
-    ),
-    "evidence_again": Check(
-        "claims",
-        "asked again for evidence",
-        "were asked about again, as the evidence was not in the text",
-        "asked about again: the evidence was not in the text",
-        0.20,
-        "such questions cost twice; try another model",
-    ),
-    "evidence_dropped": Check(
-        "claims",
-        "with a verdict without evidence",
-        "have a verdict whose evidence is not in the text",
-        "the evidence of a verdict is not in the text and was dropped",
-        0.05,
-        "the model makes evidence up, so trust such verdicts less; try another model",
-    ),
+    name: Check(**fields) for name, fields in read_toml(Path(__file__).with_suffix(".toml")).items()
 }
 
 #: The checks of a verifier's answers; the others are made with the claims.
