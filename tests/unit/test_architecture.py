@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "baseline": BASE | {"text"},
     "baseline.provider": BASE | {"text", "baseline", "pipeline.llm"},  # it is a vendor
     "pipeline.encoders": BASE | {"http_policy", "retry", "pipeline.llm"},
+    "pipeline.encoders.token_encoder": BASE | {"blocks", "pipeline.encoders"},  # spans of pairs
     "pipeline.encoders.masked_lm": BASE | {"text", "pipeline.encoders"},  # sentence by sentence
     "pipeline.llm": BASE | {"http_headers", "http_policy", "retry", "cache", "text"},
     "pipeline.tasks": BASE | {"claim_checks", "text", "metrics", "pipeline.llm"},

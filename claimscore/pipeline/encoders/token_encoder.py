@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from claimscore.blocks import window_spans
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.backbone import LoadedEncoder, TextModel, refuse_nan
@@ -44,7 +45,7 @@ logger = logging.getLogger("claimscore")
 
 #: Tokenizers to which bert-score gives each text with a space in front.
 _SPACE_IN_FRONT = ("RobertaTokenizer", "GPT2Tokenizer")
-#: Tokens whose embeddings may be held at once: 1 GiB at 1,024 dimensions.
+#: Tokens of pairs whose embeddings may be held at once: at most 1 GiB at 1,024 dimensions.
 WINDOW_TOKENS = 262_144
 
 DATA = Path(__file__).parent / "data"
@@ -138,7 +139,8 @@ class BatchedTokenEncoder(TextModel):
         encoded = self._texts.encode(list(map(self.as_read, texts.items)))
         refuse_bare(encoded.n_own, texts.items, self.info, lambda *bare: _pairs_with(bare, sides))
         scores = np.full((n, 3), np.nan)
-        for window in windows(sides, encoded.lengths, WINDOW_TOKENS):
+        sizes = encoded.lengths[sides].sum(axis=1).tolist()
+        for window in window_spans(sizes, WINDOW_TOKENS):
             held = self._embeddings(window, sides, encoded, on_batch)
             for pair in window:
                 (one, its), (other, others) = (held[text] for text in sides[pair].tolist())
@@ -294,27 +296,6 @@ def _weighted_mean(values: Tensor, weights: Tensor) -> float:
     if not total > 0:
         raise ValueError("a text without tokens of its own has no BERTScore")
     return float((values.double() * weights).sum()) / total
-
-
-def windows(
-    sides: NDArray[np.int64], lengths: NDArray[np.int64], most_tokens: int
-) -> Iterator[range]:
-    """Cut pairs into ranges whose distinct texts have at most ``most_tokens`` tokens.
-
-    A single pair of more tokens is a range of its own.
-    """
-    start, tokens, seen = 0, 0, set[int]()
-    for pair, texts in enumerate(sides.tolist()):
-        new = set(texts) - seen
-        tokens += sum(int(lengths[text]) for text in new)
-        if tokens > most_tokens and pair > start:
-            yield range(start, pair)
-            start, seen = pair, set(texts)
-            tokens = sum(int(lengths[text]) for text in seen)
-        else:
-            seen |= new
-    if start < len(sides):
-        yield range(start, len(sides))
 
 
 def _pairs_with(texts: Sequence[int], sides: NDArray[np.int64]) -> tuple[int, ...]:

@@ -197,10 +197,6 @@ _PROBES: tuple[Pair, ...] = (
     ("", "the first is empty"),
     ("the second is empty", ""),
 )
-#: What `KnownTexts` keeps at most, in bytes: about 150,000 sentences.
-MOST_BYTES = 64 * 2**20
-#: What a text costs beside its characters and ids.
-_ENTRY_BYTES = 256
 
 _locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
 _making_locks = threading.Lock()
@@ -229,40 +225,6 @@ def text_ids(tokenizer: Any, texts: Sequence[str]) -> Ragged:
         backend.no_padding()
         rows = backend.encode_batch_fast(list(texts), add_special_tokens=False)
     return ragged([row.ids for row in rows])
-
-
-class KnownTexts:
-    """The ids of texts as `text_ids` gives them, remembered until they are more than some bytes.
-
-    Why: the same sentences come again, in the next pass over a record and when rows are asked
-    which of them were cut. Several threads may ask.
-    """
-
-    def __init__(self, tokenizer: Any, most_bytes: int = MOST_BYTES) -> None:
-        self._tokenizer = tokenizer
-        self._most_bytes = most_bytes
-        self._n_bytes = 0
-        self._known: dict[str, NDArray[np.int32]] = {}
-
-    def ids(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of distinct texts."""
-        with alone(self._tokenizer):
-            new = [text for text in texts if text not in self._known]
-            new_ids = text_ids(self._tokenizer, new)
-            ends = np.cumsum(new_ids.lengths).tolist()
-            flat, starts = new_ids.flat, [0, *ends]
-            self._known.update(
-                (text, flat[a:b]) for text, a, b in zip(new, starts, ends, strict=False)
-            )
-            self._n_bytes += flat.nbytes + _ENTRY_BYTES * len(new) + sum(map(len, new))
-            rows = [] if len(new) == len(texts) else [self._known[text] for text in texts]
-            if self._n_bytes > self._most_bytes:
-                self._known.clear()
-                self._n_bytes = 0
-        if not rows:
-            return new_ids
-        lengths = np.fromiter(map(len, rows), np.int64, count=len(rows))
-        return Ragged(np.concatenate(rows), lengths)
 
 
 class EncodedRows(NamedTuple):
@@ -388,17 +350,26 @@ class PairTokenizer:
         cuts_right = getattr(tokenizer, "truncation_side", "right") == "right"
         self._cuts_by_ids = template is not None or cuts_right
         self.template = find_template(tokenizer) if template is None else template
-        self._texts = KnownTexts(tokenizer)
+        self._last: tuple[Sequence[str], Ragged] = [], ragged([])
 
     def text_lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return how many tokens each text has, without special ones."""
-        return self._texts.ids(texts).lengths
+        return self._ids(texts).lengths
+
+    def _ids(self, texts: Sequence[str]) -> Ragged:
+        """The ids of texts; those of the last call are known, for pairs are judged and then asked
+        whether they were cut."""
+        known, ids = self._last
+        if texts != known:
+            ids = text_ids(self._tokenizer, texts)
+            self._last = texts, ids
+        return ids
 
     def encode(self, pairs: DistinctPairs) -> EncodedRows:
         """Return the rows of the distinct pairs."""
         if self.template is None:
             return self._whole(pairs.pairs.items)
-        ids = self._texts.ids(pairs.texts)
+        ids = self._ids(pairs.texts)
         sizes = ids.lengths[pairs.places]
         room = self.limit - self.template.n_special
         too_long = sizes.sum(axis=1) > room
@@ -412,7 +383,7 @@ class PairTokenizer:
         """Return which of the distinct pairs are longer than the limit, ``[n]``."""
         if self.template is None:
             return self._whole(pairs.pairs.items).truncated
-        sizes = self._texts.ids(pairs.texts).lengths[pairs.places]
+        sizes = self._ids(pairs.texts).lengths[pairs.places]
         too_long: NDArray[np.bool_] = sizes.sum(axis=1) > self.limit - self.template.n_special
         return too_long
 
