@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -31,9 +31,6 @@ MAX_RECORDS = 5_000
 #: then it says so.
 MAX_MATRIX_CHARS = 30_000_000
 MAX_CALL_CHARS = 30_000_000
-
-#: Scores that are read at a time: a row group of `scores.parquet`.
-BLOCK_ROWS = 50_000
 
 
 class DetailChunk(NamedTuple):
@@ -147,13 +144,15 @@ class ReportTables:
     max_call_chars: int = MAX_CALL_CHARS
 
 
-def score_blocks(tables: ReportTables, *columns: str) -> Iterator[pl.DataFrame]:
-    """These columns of all scores in their order, NaN and infinity left out: a block at a time, so
-    that memory does not grow with them."""
-    scores = tables.scores.lazy()
-    n_rows: int = scores.select(pl.len()).collect().item()
-    for start in range(0, n_rows or 1, BLOCK_ROWS):
-        yield finite(scores.slice(start, BLOCK_ROWS)).select(columns).collect()
+def scores_of(tables: ReportTables, metric: str) -> pl.LazyFrame:
+    """The scores of a metric in their order; NaN and infinity are none."""
+    return finite(tables.scores.lazy().filter(metric=metric))
+
+
+def values_of(tables: ReportTables, metric: str) -> pl.Series:
+    """All values of a metric in the order of its scores: eight bytes each are in memory."""
+    rows = scores_of(tables, metric).select("value").collect(engine="streaming")
+    return rows.to_series().rechunk()
 
 
 def finite(scores: pl.LazyFrame) -> pl.LazyFrame:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 from markupsafe import Markup
 
@@ -21,9 +21,10 @@ from claimscore.report.report_tables import (
     MetricFacts,
     ReportTables,
     RunFacts,
-    score_blocks,
+    scores_of,
+    values_of,
 )
-from claimscore.stats.bootstrap import MIN_VALUES, interval_text
+from claimscore.stats.bootstrap import MIN_VALUES, Array, interval_text
 
 #: A value this close to the end of a metric's range lies on it: single precision ends there.
 ROUNDING = 1e-3
@@ -65,66 +66,33 @@ class FailureGroup(NamedTuple):
 
 def overview(tables: ReportTables) -> list[MetricOverview]:
     """Every metric that the run asked for or that has scores, in that order."""
-    n = pl.col("n")
-    sums, nulls, signatures = _merged(tables, _sums, _nulls, _signatures)
-    sums = sums.group_by("metric", maintain_order=True).agg(
-        n.sum(),
-        mean=pl.col("sum").sum() / n.sum(),
-        low=pl.col("low").min(),
-        high=pl.col("high").max(),
-    )
-    nulls = nulls.group_by("metric", "reason").agg(n.sum())
-    nulls = nulls.sort("n", "reason", descending=[True, False])
-    scored = {row["metric"]: row for row in sums.iter_rows(named=True)}
     known = {facts.name: facts for facts in tables.metrics}
-    names = list(dict.fromkeys([*known, *scored]))
-    facts = {name: known.get(name, MetricFacts(name)) for name in names}
-    histograms = _histograms(
-        tables,
-        {
-            name: _histogram_bounds(facts[name], row["low"], row["high"])
-            for name, row in scored.items()
-            if row["n"]
-        },
-    )
-    return [
-        MetricOverview(
-            facts[name],
-            scored[name]["n"] if name in scored else 0,
-            scored[name]["mean"] if name in histograms else None,
-            tuple(nulls.filter(metric=name).select("reason", "n").rows()),
-            tuple(signatures.filter(metric=name)["signature"].unique().sort()),
-            histograms.get(name),
-        )
-        for name in names
-    ]
+    scored = tables.scores.lazy().select(pl.col("metric").unique(maintain_order=True))
+    names = dict.fromkeys([*known, *scored.collect(engine="streaming")["metric"]])
+    return [_of_metric(tables, known.get(name, MetricFacts(name))) for name in names]
 
 
-def _merged(
-    tables: ReportTables, *figures: Callable[[pl.DataFrame], pl.DataFrame]
-) -> list[pl.DataFrame]:
-    """Figures of each block of the scores, one below the other: memory does not grow with them."""
-    blocks = [
-        [figure(rows) for figure in figures]
-        for rows in score_blocks(tables, "metric", "value", "reason", "signature")
-    ]
-    return [pl.concat(of_figure) for of_figure in zip(*blocks, strict=True)]
-
-
-def _sums(rows: pl.DataFrame) -> pl.DataFrame:
-    value = pl.col("value")
-    return rows.group_by("metric", maintain_order=True).agg(
-        n=value.count(), sum=value.sum(), low=value.min(), high=value.max()
-    )
-
-
-def _nulls(rows: pl.DataFrame) -> pl.DataFrame:
+def _of_metric(tables: ReportTables, facts: MetricFacts) -> MetricOverview:
+    """The row of one metric, of whose scores all values are in memory."""
+    rows, values = scores_of(tables, facts.name), values_of(tables, facts.name).drop_nulls()
     reason = pl.col("reason").fill_null("no reason given").str.split(":").list.first()
-    return rows.filter(pl.col("value").is_null()).group_by("metric", reason).len("n")
+    nulls = rows.filter(pl.col("value").is_null()).group_by(reason).len("n")
+    signatures = rows.select(pl.col("signature").drop_nulls().unique().sort())
+    return MetricOverview(
+        facts,
+        len(values),
+        float(values.to_numpy().mean()) if len(values) else None,
+        tuple(nulls.sort("n", "reason", descending=[True, False]).collect().rows()),
+        tuple(signatures.collect(engine="streaming")["signature"]),
+        _histogram(facts, values.to_numpy()) if len(values) else None,
+    )
 
 
-def _signatures(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.select("metric", "signature").drop_nulls().unique()
+def _histogram(facts: MetricFacts, values: Array) -> Histogram:
+    """Equally wide bins over the metric's bounds."""
+    low, high = _histogram_bounds(facts, float(values.min()), float(values.max()))
+    places = np.floor((values - low) / (high - low) * BINS).clip(0, BINS - 1).astype(np.intp)
+    return Histogram(low, high, tuple(np.bincount(places, minlength=BINS).tolist()))
 
 
 def _histogram_bounds(facts: MetricFacts, low: float, high: float) -> tuple[float, float]:
@@ -139,33 +107,6 @@ def _histogram_bounds(facts: MetricFacts, low: float, high: float) -> tuple[floa
         low, high = math.floor(low / step) * step, math.ceil(high / step) * step
         high = high if high > low else low + step
     return low, high
-
-
-def _histograms(
-    tables: ReportTables, bounds: Mapping[str, tuple[float, float]]
-) -> dict[str, Histogram]:
-    """Equally wide bins over the bounds of each metric that has values."""
-    if not bounds:
-        return {}
-    low, high = (
-        pl.col("metric").replace_strict(
-            list(bounds), [ends[place] for ends in bounds.values()], return_dtype=pl.Float64
-        )
-        for place in (0, 1)
-    )
-    place = ((pl.col("value") - low) / (high - low) * BINS).floor().clip(0, BINS - 1)
-
-    def counted(rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.drop_nulls("value").group_by("metric", place=place.cast(pl.Int64)).len()
-
-    (rows,) = _merged(tables, counted)
-    counts: Counter[tuple[str, int]] = Counter()
-    for metric, at, n in rows.iter_rows():
-        counts[metric, at] += n
-    return {
-        name: Histogram(*ends, tuple(counts[name, at] for at in range(BINS)))
-        for name, ends in bounds.items()
-    }
 
 
 def _nice_step(span: float) -> float:
@@ -235,8 +176,7 @@ def group_tables(tables: ReportTables, names: list[str]) -> list[GroupTable]:
         return []
     metrics: dict[str, dict[str, tuple[GroupRow, ...]]] = {column: {} for column in levels.columns}
     for name in names:
-        blocks = score_blocks(tables, "metric", "value")
-        values = pl.concat(rows.filter(metric=name)["value"] for rows in blocks)
+        values = values_of(tables, name)
         for column, of_metric in metrics.items():
             # Scores lie in the order of the records: no join, which takes hundreds of megabytes.
             one_a_record = len(values) == levels.height
