@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from claimscore.claim_checks import CHECKS, EVIDENCE_CHECKS, summarized
@@ -17,7 +17,7 @@ from claimscore.metrics.base import ChunkTables, Metric, Score, signature
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS, ENTAILED_CLAIMS_PASS
 from claimscore.runs import RunDirectory
-from claimscore.stats.bootstrap import MIN_VALUES, RunningMean, interval_text
+from claimscore.stats.bootstrap import MIN_VALUES, Array, interval_text, mean_interval
 from claimscore.tables import SCORES, TABLES, counted
 from claimscore.types import JSON
 
@@ -134,53 +134,54 @@ def score_run(
 ) -> dict[str, JSON]:
     """Write `scores.parquet`; return each metric's mean, interval, counts and signature."""
     signatures = {metric.name: signature(metric, facts) for metric in metrics}
-    values = {metric.name: RunningMean() for metric in metrics}
-    reasons: dict[str, Counter[str]] = {metric.name: Counter() for metric in metrics}
-    worst = {metric.name: pl.DataFrame() for metric in metrics}
-
-    dedupe = "dedupe" in facts
-
-    def frames() -> Iterator[pl.DataFrame]:
-        for chunks in chunk_groups(run):
-            scores = score_chunk(chunk_tables(run, *chunks, dedupe=dedupe), metrics, signatures)
-            for metric in metrics:
-                scored = scores.filter(metric=metric.name).drop_nulls("value")
-                values[metric.name].add(scored["value"].to_numpy())
-                best = metric.range[metric.worst == "lowest"]
-                improvable = scored.filter(pl.col("value") != best).select("id", "value")
-                ranked = pl.concat([worst[metric.name], improvable], how="diagonal")
-                if ranked.height:
-                    worst[metric.name] = ranked.sort(
-                        "value", descending=metric.worst == "highest", maintain_order=True
-                    ).head(WORST)
-            nulls = scores.filter(pl.col("value").is_null()).group_by("metric", "reason").len()
-            for name, reason, n in nulls.iter_rows():
-                reasons[name][reason.partition(":")[0]] += n  # what is after it is one record's
-            yield scores
-
-    run.write_scores(frames())
+    groups = (chunk_tables(run, *chunks, dedupe="dedupe" in facts) for chunks in chunk_groups(run))
+    run.write_scores(score_chunk(tables, metrics, signatures) for tables in groups)
+    scores = run.scores()
+    assert scores is not None, "they were written"
     return {
-        metric.name: _summary(metric, values[metric.name], reasons[metric.name], seed)
-        | {"worst": worst[metric.name].to_dicts(), "signature": signatures[metric.name]}
+        metric.name: _of_metric(scores.filter(metric=metric.name), metric, seed)
+        | {"signature": signatures[metric.name]}
         | described(metric)
         for metric in metrics
     }
 
 
-def _summary(metric: Metric, values: RunningMean, reasons: Counter[str], seed: int) -> JSON:
+def _of_metric(scores: pl.LazyFrame, metric: Metric, seed: int) -> JSON:
+    """The summary of the scores of a metric, of which all values are in memory."""
+    values = scores.select("value").collect(engine="streaming")["value"].to_numpy()
+    reason = pl.col("reason").str.split(":").list.first()  # what is after it is one record's
+    reasons = scores.filter(pl.col("value").is_null()).group_by(reason).len().sort("reason")
+    known = values[~np.isnan(values)]
+    summary = _summary(metric, known, dict(reasons.collect().iter_rows()), seed)
+    return summary | {"worst": _worst(scores, metric, values)}
+
+
+def _worst(scores: pl.LazyFrame, metric: Metric, values: Array) -> list[JSON]:
+    """The records to look at first, those at the metric's worst end; none with the best value."""
+    away = values if metric.worst == "lowest" else -values
+    best = metric.range[metric.worst == "lowest"]
+    improvable = np.flatnonzero(~np.isnan(values) & (values != best))
+    places = improvable[np.argsort(away[improvable], kind="stable")[:WORST]].tolist()
+    rows = scores.select("id", "value").with_row_index("place")
+    of_place = rows.filter(pl.col("place").is_in(places)).collect(engine="streaming")
+    by_place = of_place.rows_by_key("place", named=True, unique=True)
+    return [by_place[place] for place in places]
+
+
+def _summary(metric: Metric, values: Array, reasons: Mapping[str, int], seed: int) -> JSON:
     """Mean, interval, counts and verdict. No bound lies beyond what a mean of the metric can be."""
     summary: dict[str, Any] = {
-        "n": values.n,
+        "n": len(values),
         "null": sum(reasons.values()),
-        "reasons": dict(sorted(reasons.items())),
+        "reasons": dict(reasons),
         **dict.fromkeys(("mean", "half_width", "low", "high", "no_interval")),
     }
-    if not values.n:
+    if not len(values):
         return summary | {
             "no_interval": "no record has a value",
             "verdict": "no record has a value",
         }
-    interval = values.interval(seed=seed)
+    interval = mean_interval(values, seed=seed)
     summary["mean"] = interval.mean
     if interval.n < MIN_VALUES:
         summary["no_interval"] = f"fewer than {MIN_VALUES} records have a value"

@@ -81,59 +81,13 @@ def mean_interval(
         raise ValueError("an interval needs a list of at least one value")
     if samples < 1:
         raise ValueError(f"samples must be at least 1, not {samples}")
-    if (data == data[0]).all():
-        deviation = 0.0
-    elif data.size > MOST_RESAMPLED:
+    if (data == data[0]).all():  # a rounding error is no spread
+        return MeanInterval.around(float(data[0]), 0.0, data.size)
+    if data.size > MOST_RESAMPLED:
         deviation = float(data.std()) / math.sqrt(data.size)
     else:
         deviation = float(bootstrap_means(data, samples, seed).std())
     return MeanInterval.around(float(data.mean()), deviation, data.size)
-
-
-class RunningMean:
-    """The mean, with its interval, of values that arrive in pieces.
-
-    Up to `MOST_RESAMPLED` values are kept, and the interval is that of `mean_interval`. Of more
-    values only the number, the mean and the sum of squared distances from it are kept, so that
-    memory does not grow (Chan, Golub and LeVeque 1983, Algorithms for Computing the Sample
-    Variance).
-    """
-
-    def __init__(self) -> None:
-        self.n = 0
-        self._kept: list[Array] = []
-        self._mean = self._squares = 0.0
-        self._low, self._high = math.inf, -math.inf
-
-    def add(self, values: Sequence[float] | Array) -> None:
-        """Take more values; `ValueError` for one that is not a finite number."""
-        data = _finite(values)
-        if self.n + data.size <= MOST_RESAMPLED:
-            self._kept.append(data)
-            self.n += data.size
-        elif data.size:
-            if self._kept:
-                data = np.concatenate([*self._kept, data])
-                self._kept, self.n = [], 0
-            self._join(data)
-
-    def _join(self, data: Array) -> None:
-        mean = float(data.mean())
-        away, n = mean - self._mean, self.n + data.size
-        squares = float(np.square(data - mean).sum())
-        self._squares += squares + away * away * self.n * data.size / n
-        self._low = min(self._low, float(data.min()))
-        self._high = max(self._high, float(data.max()))
-        self._mean += away * data.size / n
-        self.n = n
-
-    def interval(self, *, seed: int = 0) -> MeanInterval:
-        """As `mean_interval` of all values in the order of their arrival."""
-        if self._kept or not self.n:
-            return mean_interval(np.concatenate([np.empty(0), *self._kept]), seed=seed)
-        if self._low == self._high:  # a rounding error is no spread
-            return MeanInterval.around(self._low, 0.0, self.n)
-        return MeanInterval.around(self._mean, math.sqrt(self._squares) / self.n, self.n)
 
 
 def _finite(values: Sequence[float] | Array) -> Array:
