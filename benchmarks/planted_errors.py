@@ -16,8 +16,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -82,11 +84,12 @@ def planted(summary: str, article: str, other: str, strange: str) -> dict[str, s
     return made
 
 
-def make(folder: Path, out: Path, count: int) -> None:
+def planted_records(folder: Path, count: int) -> list[dict[str, Any]]:
+    """Clean summaries, each followed by what was made of it; at most so many of a kind."""
     table = pl.read_parquet(folder / "claim_support" / "bump.parquet")
     pairs = table.select("reference_summary", "article").unique().rows()
     pairs.sort(key=lambda pair: digest(pair[0]))
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     n_of: dict[str, int] = {}
     for place, (summary, article) in enumerate(pairs):
         strange, other = pairs[place - 1]
@@ -97,9 +100,14 @@ def make(folder: Path, out: Path, count: int) -> None:
             row = {"id": f"{place}-{kind}".rstrip("-"), "source": article, "summary": text}
             twin = {"twin": str(place), "kind": kind} if kind else {}
             rows.append({**row, "case": str(place), "label": int(TRUE in kind or not kind), **twin})
+    return rows
+
+
+def make(folder: Path, out: Path, count: int) -> None:
+    rows = planted_records(folder, count)
     out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    for kind, n in n_of.items():
-        print(f"{n:4} {kind or 'clean summaries'}")
+    for kind, n in Counter(row.get("kind", "clean summaries") for row in rows).items():
+        print(f"{n:4} {kind}")
 
 
 def measure(run: Path) -> None:
