@@ -62,9 +62,8 @@ _BLOCK = 1 << 20
 #: The checksum of scores.parquet; gone while that is replaced.
 SCORES_FILE, SCORES_CHECKSUM = "scores.parquet", f"{STATE}/scores.json"
 
-#: Rows of a row group of scores.parquet, and of a scratch part: they wait in memory for it to be
-#: full.
-ROW_GROUP, _SCRATCH_PARTS = 50_000, 5
+#: Rows of a row group of scores.parquet.
+ROW_GROUP = 50_000
 
 #: What reading values that are not what was written raises.
 _DAMAGE = KeyError, TypeError, ValueError, AttributeError, RecursionError, pl.exceptions.PolarsError
@@ -313,15 +312,19 @@ def empty(table: str) -> pl.LazyFrame:
 def write_scores(folder: Path, frames: Iterable[pl.DataFrame], scratch: Path) -> None:
     """Replace scores.parquet; the bytes depend on the rows alone.
 
-    Rows are first regrouped into scratch parts of one fixed size, so their cut into frames leaves
-    no trace and memory holds one part. `scratch` is a folder of this function alone.
+    Each frame is first a scratch part, so that memory holds one of them. `scratch` is a folder of
+    this function alone.
     """
     path = folder / SCORES_FILE
     with os_errors(scratch):
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
     try:
-        parts = _regrouped(frames, scratch)
+        parts: list[Path] = []
+        for frame in itertools.chain([SCORES.empty()], frames):
+            parts.append(scratch / f"part-{len(parts):06d}.parquet")
+            with polars_errors(parts[-1]):
+                frame.select(SCORES.schema.keys()).write_parquet(parts[-1], compression="lz4")
         with atomic_path(path) as temporary, polars_errors(path):
             rows = pl.scan_parquet(parts, glob=False)
             rows.sink_parquet(temporary, compression="zstd", row_group_size=ROW_GROUP)
@@ -330,22 +333,6 @@ def write_scores(folder: Path, frames: Iterable[pl.DataFrame], scratch: Path) ->
         write_text(folder / SCORES_CHECKSUM, json.dumps(checksum) + "\n")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _regrouped(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
-    """Parts of exactly so many rows (the last may have fewer, or none)."""
-    size = ROW_GROUP // _SCRATCH_PARTS
-    paths: list[Path] = []
-    waiting = SCORES.empty()
-    for frame in itertools.chain(frames, [None]):
-        if frame is not None:
-            waiting = pl.concat([waiting, frame.select(SCORES.schema.keys())])
-        while waiting.height >= size or (frame is None and (waiting.height or not paths)):
-            paths.append(scratch / f"part-{len(paths):06d}.parquet")
-            with polars_errors(paths[-1]):
-                waiting.head(size).write_parquet(paths[-1], compression="lz4")
-            waiting = waiting.slice(size)
-    return paths
 
 
 def scan_scores(folder: Path) -> pl.LazyFrame | None:
