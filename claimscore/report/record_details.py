@@ -203,9 +203,8 @@ def detail_blocks(tables: ReportTables, index: RecordIndex) -> Iterator[DetailBl
 def _chunk_details(
     tables: ReportTables, index: RecordIndex, chunk: DetailChunk, limits: _Limits
 ) -> Iterator[tuple[JSON, JSON]]:
-    ids = chunk.records["id"].cast(pl.String)
-    scores = _rows_by(finite(_rows_of(chunk.scores, tables.scores, ids)).collect().to_dicts())
-    failures = _rows_by(_rows_of(chunk.failures, tables.failures, ids).collect().to_dicts())
+    scores = _rows_by(finite(chunk.scores.lazy()).collect().to_dicts())
+    failures = _rows_by(chunk.failures.to_dicts())
     counted_first = chunk.claims.with_row_index("place").sort(
         pl.col("left_out").is_not_null(), maintain_order=True
     )
@@ -275,14 +274,6 @@ def _chunk_details(
                 "calls_left_out": asked.left_out,
             },
         )
-
-
-def _rows_of(
-    mine: pl.DataFrame | None, of_run: pl.DataFrame | pl.LazyFrame, ids: pl.Series
-) -> pl.LazyFrame:
-    """The rows of some records: those of their chunk, else those among all."""
-    rows = of_run if mine is None else mine
-    return rows.lazy().filter(pl.col("id").is_in(ids.implode()))
 
 
 def _components(text: str | None) -> JSON | None:

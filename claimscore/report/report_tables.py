@@ -13,9 +13,11 @@ from claimscore.tables import (
     BLOCK_NLI,
     CLAIM_CHECKS,
     FACTS,
+    FAILURES,
     LLM_ANSWERS,
     NEGATIONS,
     PARAPHRASES,
+    SCORES,
     SIDE_COLUMNS,
     SIMILARITIES,
     SUPPORT,
@@ -34,10 +36,7 @@ MAX_CALL_CHARS = 30_000_000
 
 
 class DetailChunk(NamedTuple):
-    """Some records (id and the input's columns), and their rows of other tables.
-
-    `scores` and `failures` that are None are looked for in those of the whole run.
-    """
+    """Some records (id and the input's columns), and their rows of other tables."""
 
     records: pl.DataFrame
     claims: pl.DataFrame
@@ -50,8 +49,8 @@ class DetailChunk(NamedTuple):
     negations: pl.DataFrame = NEGATIONS.empty()
     llm_answers: pl.DataFrame = LLM_ANSWERS.empty()
     claim_checks: pl.DataFrame = CLAIM_CHECKS.empty()
-    scores: pl.DataFrame | None = None
-    failures: pl.DataFrame | None = None
+    scores: pl.DataFrame = SCORES.empty()
+    failures: pl.DataFrame = FAILURES.empty()
 
 
 class LLMCall(NamedTuple):
@@ -127,9 +126,9 @@ class ReportTables:
     """Everything that a report is made of.
 
     `scores`, `failures` and `records` (id and the input's columns of the whole run, for groups)
-    may be lazy; they are only aggregated, or read for one block of records. `chunks` is called
-    once and is read no further than `max_details` records. The scores of a metric are one a
-    record, in the order of the records; a metric with fewer is left out of the groups.
+    may be lazy; they are only aggregated. `chunks` is called once and is read no further than
+    `max_details` records. The scores of a metric are one a record, in the order of the records; a
+    metric with fewer is left out of the groups.
     """
 
     run: RunFacts

@@ -73,14 +73,18 @@ def _tables(
 
     def chunks() -> Iterator[DetailChunk]:
         names = [name for name in DetailChunk._fields if name != "scores"]
+        n_metrics = scores.select(pl.col("metric").n_unique()).collect().item()
         start = 0
         for number in range(directory.n_chunks):
-            chunk = DetailChunk(**{name: directory.read(name, number) for name in names})
-            n_scores = chunk.records.height * len(summary["metrics"])
-            yield chunk._replace(
-                scores=scores_of_records(scores, start, n_scores, chunk.records["id"])
-            )
-            start += n_scores
+            tables = {name: directory.read(name, number) for name in names}
+            ids = tables["records"]["id"]
+            rows = scores.slice(start, len(ids) * n_metrics).collect()  # lie together
+            if not rows["id"].unique(maintain_order=True).equals(ids):
+                raise ConfigError(
+                    f"{directory.name}: scores.parquet is not what a run wrote; run it again"
+                )
+            yield DetailChunk(**tables, scores=rows)
+            start += rows.height
 
     return ReportTables(
         run=_facts(directory, settings, summary),
@@ -91,17 +95,6 @@ def _tables(
         records=directory.scan("records"),
         llm_calls=llm_calls,
     )
-
-
-def scores_of_records(
-    scores: pl.LazyFrame, start: int, n: int, ids: pl.Series
-) -> pl.DataFrame | None:
-    """The scores of some records, which lie together: a million others are not looked at.
-
-    None where they are not there, because another program wrote the file.
-    """
-    rows = scores.slice(start, n).collect()
-    return rows if rows["id"].unique(maintain_order=True).equals(ids) else None
 
 
 def _facts(

@@ -63,6 +63,14 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
         ("claim_position", "source_index", "evidence_index", "probability", "contradiction"), 0
     )
     support |= {"side": "a", "truncated": False}
+    scores = schemas.SCORES.frame(
+        [
+            score | {"id": name} | row
+            for name in (string, f"{string}2")
+            for row in ({}, {"metric": "caspr", "value": 50.0})
+        ]
+    )
+    failures = schemas.FAILURES.frame([failure])
     return ReportTables(
         run=RunFacts(
             title=string,
@@ -86,14 +94,8 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
         ],
         records=records,
         llm_calls=SameCall(string),
-        scores=schemas.SCORES.frame(
-            [
-                score | {"id": name} | row
-                for name in (string, f"{string}2")
-                for row in ({}, {"metric": "caspr", "value": 50.0})
-            ]
-        ),
-        failures=schemas.FAILURES.frame([failure]),
+        scores=scores,
+        failures=failures,
         chunks=lambda: [
             DetailChunk(
                 records,
@@ -104,6 +106,8 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
                 schemas.BLOCK_NLI.frame([block]),
                 schemas.SUPPORT.frame([support]),
                 claim_checks=schemas.CLAIM_CHECKS.frame([finding, finding | {"claim_index": None}]),
+                scores=scores,
+                failures=failures,
             )
         ],
     )

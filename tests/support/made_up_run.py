@@ -71,6 +71,7 @@ class MadeUp:
 
     def add_chunk(self, start: int, stop: int) -> None:
         records, claims, nli, checks = [], [], [], list[dict[str, object]]()
+        n_scores, n_failures = len(self.scores), len(self.failures)
         for number in range(start, stop):
             record_id, failed = f"hotel-{number:04d}", number % 11 == 10
             record: dict[str, object] = {"id": record_id, "system": f"system {number % 3}"}
@@ -90,8 +91,13 @@ class MadeUp:
             self.score(record_id, failed, sides)
         frame = pl.DataFrame(records)
         findings = tables.CLAIM_CHECKS.frame(checks)
-        rows_of = tables.CLAIMS.frame(claims), tables.NLI.frame(nli)
-        self.chunks.append(DetailChunk(frame, *rows_of, claim_checks=findings))
+        rows_of = {
+            "scores": tables.SCORES.frame(self.scores[n_scores:]),
+            "failures": tables.FAILURES.frame(self.failures[n_failures:]),
+            "claims": tables.CLAIMS.frame(claims),
+            "nli": tables.NLI.frame(nli),
+        }
+        self.chunks.append(DetailChunk(frame, **rows_of, claim_checks=findings))
 
     def nli_rows(self, record_id: str, sides: dict[str, list[str]]) -> list[dict[str, object]]:
         rows = []
