@@ -97,16 +97,17 @@ def plan_layout(nodes: Sequence[Resources], device: str, threads: int) -> Layout
     return Layout(sum(n // a_worker for n in cpus), a_worker, 0, threads, "cpu")
 
 
-def refuse_node(
-    node: str, version: str, no_keys: Sequence[str], *, driver: str = __version__
-) -> None:
-    """`ConfigError` where a node has not the driver's version ("" is none), or lacks keys, whose
-    variables are named."""
+#: The advice where a node has not what the driver has.
+INSTALL = f"on every node: pip install 'claimscore[ray]=={__version__}'"
+
+
+def refuse_node(node: str, version: str, no_keys: Sequence[str], *, driver: str) -> None:
+    """`ConfigError` where a node has not the driver's version, or lacks keys, whose variables are
+    named."""
     if version != driver:
-        has = f"claimscore {version}" if version else "no claimscore"
         raise ConfigError(
-            f"node {node} of the Ray cluster has {has}, the driver {driver}; on every node: "
-            f"pip install 'claimscore[ray]=={driver}'"
+            f"node {node} of the Ray cluster has claimscore {version}, the driver {driver}; "
+            f"on every node: pip install 'claimscore[ray]=={driver}'"
         )
     if no_keys:
         raise ConfigError(

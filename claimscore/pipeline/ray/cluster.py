@@ -1,4 +1,4 @@
-"""Joining a Ray cluster or starting one, and whether its nodes can do the work."""
+"""Joining a Ray cluster or starting one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from claimscore import __version__
 from claimscore.config import set_environment
 from claimscore.errors import ConfigError
-from claimscore.pipeline.ray import refuse_node
 from claimscore.pipeline.supervision import signals_held
 
 # Ray reads these when it is imported.
@@ -25,8 +23,6 @@ set_environment(
 )
 
 import ray  # noqa: E402  # after the settings above
-from ray.exceptions import RayError  # noqa: E402
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
 
 @contextlib.contextmanager
@@ -82,50 +78,6 @@ def _no_stderr() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-def check_nodes(key_names: Sequence[str]) -> None:
-    """`ConfigError` where a node that may get work lacks claimscore or a key.
-
-    A key stays where it is: none is sent to another node. That each of `key_names` is set there is
-    asked of a process that Ray starts, which has what its node was started with. A node that dies
-    meanwhile is not waited for.
-    """
-
-    def look(ours: str) -> tuple[str, tuple[str, ...]]:
-        # Sent as code: the node may have another claimscore, or none.
-        try:
-            from claimscore import __version__ as version
-        except ImportError:
-            return "", ()
-        if version != ours:
-            return version, ()
-        from claimscore.config import missing_environment
-
-        return version, missing_environment(key_names)
-
-    task = ray.remote(look)
-    asked = [
-        (
-            node,
-            task.options(
-                num_cpus=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-            ).remote(__version__),
-        )
-        for node in working_nodes()
-    ]
-    for node, answer in asked:
-        name = str(node["NodeManagerAddress"])
-        try:
-            version, no_keys = ray.get(answer)
-        except RayError as exc:
-            if node["NodeID"] in {working["NodeID"] for working in working_nodes()}:
-                raise ConfigError(
-                    f"node {name} of the Ray cluster cannot be asked what it has: {first_line(exc)}"
-                ) from exc
-            continue
-        refuse_node(name, version, no_keys)
 
 
 def working_nodes() -> list[dict[str, Any]]:

@@ -45,8 +45,8 @@ from claimscore.pipeline.model_stage import (
 )
 from claimscore.pipeline.plan import ChunkTodo, PlannedPass
 from claimscore.pipeline.progress import Progress, ProgressReporter
-from claimscore.pipeline.ray import plan_layout, refuse_node
-from claimscore.pipeline.ray.cluster import check_nodes, connected, first_line, working_nodes
+from claimscore.pipeline.ray import INSTALL, plan_layout, refuse_node
+from claimscore.pipeline.ray.cluster import connected, first_line, working_nodes
 from claimscore.pipeline.settings import model_settings
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON
@@ -205,6 +205,11 @@ class RayModelWorker:
         except RayTaskError as exc:
             raise _cause_of(exc) from exc
         except RayError as exc:
+            if getattr(exc, "actor_init_failed", False):  # the same each time
+                why = str(exc).strip().rpartition("\n")[2]
+                raise ConfigError(
+                    f"a node of the Ray cluster can start no worker: {why}; {INSTALL}"
+                ) from exc
             self._deaths += 1
             if self._deaths == LOAD_TRIES:
                 raise StoppedEarly(
@@ -259,10 +264,7 @@ class RayModelWorker:
 
 
 class RayModels:
-    """The `ModelPool` of the Ray that this process is connected to.
-
-    `ConfigError` where a node that may get a worker lacks something.
-    """
+    """The `ModelPool` of the Ray that this process is connected to."""
 
     def __init__(
         self,
@@ -289,7 +291,6 @@ class RayModels:
             model_store=config.model_store,
             cache_dir=config.cache_dir,
         )
-        check_nodes(self.settings.key_names)
         self.workers: list[RayModelWorker] = []
 
     def load(self) -> None:
