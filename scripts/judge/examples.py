@@ -15,16 +15,25 @@ from transformers import BertTokenizer
 from claimscore.pipeline.encoders.embedded import ID2LABEL
 
 LABEL2ID = {label: index for index, label in ID2LABEL.items()}
+
+#: The label of pairs that are neutral or contradictory, nobody said which.
+NOT_ENTAILED = "not entailed"
+NOT_ENTAILED_ID = len(LABEL2ID)
+
 PAIR_COLUMNS = ("premise", "hypothesis", "label", "source")
 
 
 class NLIExamples(NamedTuple):
-    """Tokenised pairs: ids of each side without special tokens, and the label's number."""
+    """Tokenised pairs: ids of each side without special tokens, and the label's number.
+
+    ``groups`` has one number for the twins of a group, and another for each other pair.
+    """
 
     premises: list[list[int]]
     hypotheses: list[list[int]]
     labels: np.ndarray
     sources: list[str]
+    groups: np.ndarray
 
     @property
     def lengths(self) -> np.ndarray:
@@ -40,6 +49,7 @@ class NLIBatch(NamedTuple):
     attention_mask: Tensor
     token_type_ids: Tensor
     labels: Tensor
+    groups: Tensor
 
 
 def training_files(data: Sequence[Path]) -> list[Path]:
@@ -53,9 +63,22 @@ def training_files(data: Sequence[Path]) -> list[Path]:
 
 
 def read_pairs(files: Sequence[Path]) -> pl.DataFrame:
-    """Return the labelled pairs of some Parquet files, in the order of files and rows."""
-    pairs = pl.concat([pl.read_parquet(file, columns=list(PAIR_COLUMNS)) for file in files])
-    unknown = set(pairs["label"].unique().to_list()) - set(LABEL2ID)
+    """Return the labelled pairs of some Parquet files, in the order of files and rows.
+
+    Their columns are `PAIR_COLUMNS` and ``twin``: the name of a group, or null.
+    """
+    pairs = pl.concat(
+        [
+            pl.read_parquet(file).select(
+                *PAIR_COLUMNS,
+                pl.col("twin")
+                if "twin" in pl.read_parquet_schema(file)
+                else pl.lit(None, pl.String).alias("twin"),
+            )
+            for file in files
+        ]
+    )
+    unknown = set(pairs["label"].unique().to_list()) - {*LABEL2ID, NOT_ENTAILED}
     if unknown:
         raise SystemExit(f"unknown NLI labels {sorted(map(str, unknown))} in {files}")
     return pairs
@@ -70,8 +93,13 @@ def tokenize(pairs: pl.DataFrame, tokenizer: BertTokenizer, max_length: int) -> 
         truncate(ids[premise], ids[hypothesis], max_length - 3)
         for premise, hypothesis in zip(pairs["premise"], pairs["hypothesis"], strict=True)
     ]
-    labels = np.array([LABEL2ID[label] for label in pairs["label"]], dtype=np.int64)
-    return NLIExamples([p for p, _ in cut], [h for _, h in cut], labels, pairs["source"].to_list())
+    numbers = LABEL2ID | {NOT_ENTAILED: NOT_ENTAILED_ID}
+    labels = np.array([numbers[label] for label in pairs["label"]], dtype=np.int64)
+    alone = pl.format("alone {}", pl.int_range(pl.len()))
+    names = pairs.select(pl.coalesce("twin", alone) if "twin" in pairs.columns else alone)
+    groups = names.to_series().rank("dense").to_numpy().astype(np.int64)
+    sides = [p for p, _ in cut], [h for _, h in cut]
+    return NLIExamples(*sides, labels, pairs["source"].to_list(), groups)
 
 
 def truncate(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
@@ -97,7 +125,8 @@ def make_batch(
         ids[row, :length] = torch.tensor(first + second)
         mask[row, :length] = 1
         types[row, len(first) : length] = 1
-    return NLIBatch(ids, mask, types, torch.from_numpy(examples.labels[indices]))
+    of_pairs = (torch.from_numpy(part[indices]) for part in (examples.labels, examples.groups))
+    return NLIBatch(ids, mask, types, *of_pairs)
 
 
 def sample_plan(
@@ -111,31 +140,38 @@ def sample_plan(
     """Return each step's example numbers: seeded, weighted by source, similar lengths together.
 
     Windows of 50 batches are sorted by length and cut into batches, whose order is drawn again,
-    so padding is small and the order stays random.
+    so padding is small and the order stays random. Twins stay together.
     """
     rng = np.random.default_rng(seed)
     by_example = np.array([source_weight(name, weights) for name in examples.sources])
-    lengths = examples.lengths
+    longest = np.zeros(int(examples.groups.max(initial=0)) + 1, dtype=np.int64)
+    np.maximum.at(longest, examples.groups, examples.lengths)
+    lengths = longest[examples.groups]
     samples = batches * batch_size
-    order = np.concatenate(list(_passes(by_example, samples, rng)))[:samples]
+    passes = _passes(by_example, examples.groups, samples, rng)
+    order = np.concatenate(list(passes))[:samples]
     plan: list[np.ndarray] = []
     window = 50 * batch_size
     for begin in range(0, len(order), window):
         part = order[begin : begin + window]
-        part = part[np.argsort(lengths[part], kind="stable")]
+        part = part[np.lexsort((examples.groups[part], lengths[part]))]
         chunks = [part[cut : cut + batch_size] for cut in range(0, len(part), batch_size)]
         plan += [chunks[number] for number in rng.permutation(len(chunks))]
     return plan
 
 
-def _passes(weights: np.ndarray, samples: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield shuffled passes over the data until there are enough samples."""
+def _passes(
+    weights: np.ndarray, groups: np.ndarray, samples: int, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Yield shuffled passes over the data, group by group, until there are enough samples."""
     if not (weights > 0).any():
         raise SystemExit("every source of the training data has weight 0")
     drawn = 0
     while drawn < samples:
-        repeats = np.floor(weights + rng.random(len(weights))).astype(np.int64)
-        numbers = rng.permutation(np.repeat(np.arange(len(weights)), repeats))
+        draws = rng.random(int(groups.max()) + 1)[groups]
+        repeats = np.floor(weights + draws).astype(np.int64)
+        numbers = np.repeat(np.arange(len(weights)), repeats)
+        numbers = numbers[np.argsort(rng.random(int(groups.max()) + 1)[groups[numbers]])]
         drawn += len(numbers)
         yield numbers
 

@@ -1,14 +1,16 @@
-"""Train the embedded judge in the four phases of its model card.
+"""Train the embedded judge in the five phases of its model card.
 
-    python -m scripts.judge.train --data NLI-FOLDER --human-claims FOLDER --out FILE
+    python -m scripts.judge.train --data NLI-FOLDER --human-claims FOLDER --verification FOLDER \
+        --out FILE [--start FILE]
 
 The first phase learns from labelled pairs alone. The second starts from it with rule-made pairs on
 narrower and wider phrases, which the files hold too few of, while the learning rate falls from half
 its peak to 0. The third trains every layer on longer texts and pairs about claims, beside fewer of
-the others; the fourth adds pairs about passages. Made pairs and phases lie beside the result; run
-again after a stop, it goes on from the checkpoint of its phase. ``--human-claims`` holds FActScore,
-Factcheck-GPT and CaRB as ``factscore``, ``factcheck_gpt`` and ``carb.parquet``, with the columns
-that ``pairs.human_documents`` reads.
+the others; the fourth adds pairs about passages; the fifth judgements of people about long texts,
+in normal form. ``--start`` is the adapter of the fourth phase, then taken as it is. Made pairs and
+phases lie beside the result; run again after a stop, it goes on from the checkpoint of its phase.
+``--human-claims`` holds FActScore, Factcheck-GPT and CaRB as ``factscore``, ``factcheck_gpt`` and
+``carb.parquet``, with the columns that ``pairs.human_documents`` reads.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from scripts.judge.model import load_embedded_nli, write_adapter
 from scripts.judge.monotone import monotone_pairs
 from scripts.judge.pairs import PASSAGE_KINDS, claim_pairs
 from scripts.judge.training import Phase, evaluate, predict_logits, train
+from scripts.judge.verification import verification_pairs
 
 THRESHOLD_PAIRS = 4000
 FIRST_WEIGHTS = {
@@ -58,10 +61,49 @@ PASSAGE_WEIGHTS = {
     **dict.fromkeys(("claim_scrambled", "claim_unrelated", "claim_unsaid"), 0.5),
     **{"claim_denied": 0.6, "claim_kept": 0.4},
 }
+VERIFICATION_WEIGHTS = {
+    name: weight
+    for weight, names in {
+        0.0: "joci_ mpe_",
+        0.025: "claim_kept",
+        0.05: "claim_unsaid",
+        0.06: "claim_denied claim_replaced",
+        0.075: "claim_unrelated",
+        0.12: "synthetic_review",
+        0.125: "document_kept claim_lexical claim_roles claim_scrambled",
+        0.15: "claim_reworded claim_refused",
+        0.175: "document_replaced claim_among",
+        0.2: "document_denied claim_misread claim_identity claim_paragraph claim_claim "
+        "claim_shorter",
+        0.25: "document_misread conjnli claim_opposite claim_addition claim_negation",
+        0.3: "monotone claim_kind",
+        0.4: "verified_tracie document_exchanged dnc_ help_ claim_number claim_word claim_adjunct",
+        0.5: "claim_exchanged claim_wider",
+        0.6: "claim_turned",
+        0.7: "verified_scone unrelated_review",
+        0.8: "verified_scitail",
+        0.85: "made_",
+        0.9: "mnli_ cad_ snli_",
+        1.0: "tenp_paragraph",
+        1.2: "monli_ fw_negation",
+        1.5: "verified_fever",
+        1.8: "verified_attributionbench",
+        2.0: "verified_condaqa verified_defacto verified_cg2c",
+        2.5: "verified_fib_cnn",
+        0.35: "tenp_ claim_said claim_name",
+        1.6: "verified_",
+    }.items()
+    for name in names.split()
+}
 
 
-def phases(data: Path, human: Path, out: Path) -> list[Phase]:
-    """The four phases; the pairs that they learn from are written beside ``out``."""
+def phases(
+    data: Path, human: Path, verification: Path, out: Path, start: Path | None = None
+) -> list[Phase]:
+    """The five phases, or the last one alone where its ``start`` is given.
+
+    The pairs that they learn from are written beside ``out``.
+    """
     known = read_pairs(training_files([data]))
 
     def beside(name: str, pairs: pl.DataFrame) -> Path:
@@ -72,7 +114,7 @@ def phases(data: Path, human: Path, out: Path) -> list[Phase]:
     def monotone(count: int, seed: int) -> Path:
         return beside(f"monotone{seed}", monotone_pairs(count, seed))
 
-    made = [out.with_name(f"{out.stem}.phase{k}.safetensors") for k in (1, 2, 3)]
+    made = [out.with_name(f"{out.stem}.phase{k}.safetensors") for k in (1, 2, 3, 4)]
     claims = beside("claims", claim_pairs(human, known))
     first = Phase(
         data=(data,),
@@ -114,7 +156,7 @@ def phases(data: Path, human: Path, out: Path) -> list[Phase]:
     fourth = replace(
         third,
         data=(data, monotone(24_000, 3), claims),
-        out=out,
+        out=made[3],
         start=made[2],
         samples=160_000,
         horizon=2.88,
@@ -122,7 +164,17 @@ def phases(data: Path, human: Path, out: Path) -> list[Phase]:
         seed=3,
         source_weights=tuple(PASSAGE_WEIGHTS.items()),
     )
-    return [first, second, third, fourth]
+    fifth = replace(
+        fourth,
+        data=(*fourth.data, beside("verification", verification_pairs(verification, known))),
+        out=out,
+        start=start or made[3],
+        samples=164_000,
+        horizon=1.6,
+        seed=4,
+        source_weights=tuple(VERIFICATION_WEIGHTS.items()),
+    )
+    return [fifth] if start else [first, second, third, fourth, fifth]
 
 
 def fit_threshold(adapter: Path, pairs: pl.DataFrame) -> float:
@@ -149,9 +201,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--data", type=Path, required=True)
     options.add_argument("--human-claims", type=Path, required=True)
+    options.add_argument("--verification", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--start", type=Path)
     given = options.parse_args()
-    for phase in phases(given.data, given.human_claims, given.out):
+    folders = given.data, given.human_claims, given.verification
+    for phase in phases(*folders, given.out, given.start):
         train(phase)
     print(evaluate(given.out, [given.data]))
     known = read_pairs(training_files([given.data]))

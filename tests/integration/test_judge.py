@@ -11,11 +11,19 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from claimscore.pipeline.encoders import embedded
-from scripts.judge import calibration, training
+from scripts.judge import calibration, training, verification
 from scripts.judge import pairs as made
-from scripts.judge.examples import LABEL2ID, NLIBatch, read_pairs
+from scripts.judge.examples import (
+    LABEL2ID,
+    NOT_ENTAILED,
+    NOT_ENTAILED_ID,
+    NLIBatch,
+    NLIExamples,
+    read_pairs,
+    sample_plan,
+)
 from scripts.judge.train import phases
-from scripts.judge.training import Phase, evaluate, train
+from scripts.judge.training import Phase, evaluate, pair_loss, train
 from tests.support.embedded_models import needs_backbone
 
 WORDS = ("room", "clean", "dirty", "not", "the", "is", "a", "dog", "cat", "runs", "sleeps", "quiet")
@@ -157,9 +165,78 @@ def human(tmp_path: Path) -> Path:
     return tmp_path
 
 
+ARTICLE = (
+    "The council met in Leeds on Monday. Ana Lopes praised the new library in a speech. "
+    "The library {place} cost £ 40 million and opened in 2014. It has 12 rooms and a cafe. "
+    "Critics in York said the money was not well spent. Rain fell all day in the north. "
+)
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Path:
+    """The files of `verification`, each with a true and a false claim about each of some texts."""
+    folder = tmp_path / "verification"
+    folder.mkdir()
+    for name in verification.FILES:
+        rows = [
+            (ARTICLE.format(place=f"{name}{k}") * 4, claim, label, str(k), f"{name}{k}", name, kind)
+            for k in range(8)
+            for claim, label, kind in (
+                ("The library cost £ 40 million .", "supported", ""),
+                ("The library cost 50 million.", "contradicted", ""),
+                *((f"The library has {n} pools.", "unsupported", "") for n in range(6)),
+                *([("Left out.", "supported", "extractive")] if name == "fib" else []),
+            )
+        ]
+        columns = ["premise", "claim", "label", "twin", "doc", "source", "kind"]
+        pl.DataFrame(rows, schema=columns, orient="row").write_parquet(folder / f"{name}.parquet")
+    return folder
+
+
+def check_verified(pairs: pl.DataFrame) -> None:
+    """Texts are shown in part and in normal form; twins have one name; noise is left out."""
+    people = pairs.filter(pl.col("source").str.starts_with("verified_"))
+    assert set(people["label"]) == {"entailment", "contradiction", NOT_ENTAILED}
+    assert all("£40 million" in text and "£ " not in text for text in people["premise"][:20])
+    assert max(len(text.split()) for text in people["premise"]) <= verification.WINDOW + 20
+    groups = people.group_by("twin").agg(
+        true=(pl.col("label") == "entailment").sum(), false=(pl.col("label") != "entailment").sum()
+    )
+    assert set(groups["true"]) == {1}
+    assert set(groups["false"]) <= {verification.MOST_FALSE}
+    assert not any(
+        "Left out" in claim for claim in people.filter(source="verified_fib")["hypothesis"]
+    )
+    made_of_summaries = pairs.filter(pl.col("source").str.starts_with("made_"))
+    assert {"made_true", "made_false"} == set(made_of_summaries["source"])
+    assert any(source.startswith("document_") for source in pairs["source"])
+
+
+def test_the_loss_of_twins_and_of_unnamed_labels_by_hand() -> None:
+    """Entailment .5 of the true twin and .2 of the false one, whose label says not which of two."""
+    logits = torch.tensor([[0.25, 0.25, 0.5], [0.3, 0.5, 0.2], [0.1, 0.8, 0.1]]).log()
+    labels, groups = torch.tensor([2, NOT_ENTAILED_ID, 1]), torch.tensor([7, 7, 8])
+    nothing = torch.zeros(3, 1)
+    batch = NLIBatch(nothing, nothing, nothing, labels, groups)
+    of_labels = -(np.log(0.5) + np.log(0.8) + np.log(0.8)) / 3
+    of_twins = (2 - (0 - np.log(0.2 / 0.8))) / 3
+    loss = float(pair_loss(logits, batch, margin=2.0, ranking=0.5))
+    assert loss == pytest.approx(of_labels + 0.5 * of_twins, abs=1e-6)
+
+
+def test_twins_stay_in_one_batch() -> None:
+    groups = np.repeat(np.arange(40), 3)
+    lengths = np.random.default_rng(0).integers(1, 40, len(groups))
+    texts = [[0] * int(n) for n in lengths]
+    examples = NLIExamples(texts, texts, np.zeros(120, dtype=np.int64), ["a"] * 120, groups)
+    plan = sample_plan(examples, (), batch_size=12, batches=10, seed=0)
+    assert sorted(np.concatenate(plan)) == list(range(120))
+    assert all(sorted(groups[batch])[::3] == sorted(set(groups[batch])) for batch in plan)
+
+
 @needs_backbone
 def test_the_phases_learn_from_pairs_of_every_rule_and_documents_are_kept_apart(
-    human: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    human: Path, judged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = made.Counts(60, 60, 60, 60)
     monkeypatch.setattr(made, "TRAINING", few)
@@ -172,9 +249,13 @@ def test_the_phases_learn_from_pairs_of_every_rule_and_documents_are_kept_apart(
     data = tmp_path / "nli"
     data.mkdir()
     known.write_parquet(data / "train.parquet")
-    *earlier, last = phases(data, human, tmp_path / "judge.safetensors")
+    monkeypatch.setattr(verification, "UNRELATED", 20)
+    out = tmp_path / "judge.safetensors"
+    *earlier, last = phases(data, human, judged, out)
     assert [phase.start for phase in (*earlier[1:], last)] == [phase.out for phase in earlier]
-    monotone, claims = (read_pairs([file]) for file in last.data[1:])
+    assert phases(data, human, judged, out, start=out) == [replace(last, start=out)]
+    monotone, claims, verified = (read_pairs([file]) for file in last.data[1:])
+    check_verified(verified)
     assert set(monotone["label"]) == {"entailment", "neutral"}
 
     def of(kind: str, *labels: str) -> list[tuple[str, str]]:
