@@ -171,6 +171,7 @@ def phases(
         start=start or made[3],
         samples=164_000,
         horizon=1.6,
+        workers=2,
         seed=4,
         source_weights=tuple(VERIFICATION_WEIGHTS.items()),
     )

@@ -23,7 +23,7 @@ from scripts.judge.examples import (
     sample_plan,
 )
 from scripts.judge.train import phases
-from scripts.judge.training import Phase, evaluate, pair_loss, train
+from scripts.judge.training import Phase, evaluate, pair_loss, shared, train
 from tests.support.embedded_models import needs_backbone
 
 WORDS = ("room", "clean", "dirty", "not", "the", "is", "a", "dog", "cat", "runs", "sleeps", "quiet")
@@ -232,6 +232,12 @@ def test_twins_stay_in_one_batch() -> None:
     plan = sample_plan(examples, (), batch_size=12, batches=10, seed=0)
     assert sorted(np.concatenate(plan)) == list(range(120))
     assert all(sorted(groups[batch])[::3] == sorted(set(groups[batch])) for batch in plan)
+    two = Phase((), Path("out"), workers=2)
+    for batch in plan:
+        first, second = (shared(batch, groups, rank, two) for rank in (0, 1))
+        assert len(first) == len(second) == 6
+        assert sorted([*first, *second]) == sorted(batch)
+        assert not set(groups[first]) & set(groups[second])
 
 
 @needs_backbone
