@@ -108,7 +108,7 @@ class Probes:
 
     def entailed(self, pairs: Sequence[tuple[str, str]]) -> Array:
         best: NDArray[np.intp] = self.judge(pairs).argmax(axis=1)
-        return (best == ENTAILMENT).astype(np.float64)
+        return np.where(best == ENTAILMENT, 1.0, 0.0)
 
     def support(self, rows: Sequence[tuple[str, str]]) -> Judged:
         """Judge claims by sources as the pass ``support`` does."""

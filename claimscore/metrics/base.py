@@ -154,7 +154,8 @@ class Metric:
     `check` raises `ConfigError` where this machine lacks what `score` reads (WordNet, a spaCy
     model); it is called before a run spends anything. `verdict` says what a mean says, with
     `{mean}` or, as a share of the range, `{share}` in it; without one the level says little by
-    itself. The records at the `worst` end are to be looked at first.
+    itself. `weak_verdict` says less where the embedded NLI model judged, with `{about}` how much.
+    The records at the `worst` end are to be looked at first.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Metric:
     facts: tuple[tuple[str, str], ...] = ()
     check: Callable[[], None] = nothing_to_check
     verdict: str = ""
+    weak_verdict: str = ""
     worst: Literal["lowest", "highest"] = "lowest"
 
 

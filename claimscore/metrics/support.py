@@ -226,6 +226,7 @@ def _family(
     higher_is: str,
     description: str,
     verdict: str,
+    weak_verdict: str = "",
 ) -> MetricFamily:
     def make(full_name: str, options: SupportOptions) -> Metric:
         requires = _requirements(directions, options.read)
@@ -273,6 +274,7 @@ def _family(
             reference=REFERENCE,
             facts=(*facts, ("splitter", RULES_VERSION)),
             verdict=verdict if options.score == "share" else "",
+            weak_verdict=weak_verdict if options.score == "share" else "",
         )
 
     return MetricFamily(name, SupportOptions, make)
@@ -322,6 +324,7 @@ FAITHFULNESS = _family(
     "more faithful",
     "share of the summary's claims that the source supports",
     "the source supports {share} of the claims of a summary",
+    "{about} of the claims of a summary could be confirmed in its source; more may be true",
 )
 CLAIM_RECALL = _family(
     "claim-recall",
@@ -330,6 +333,7 @@ CLAIM_RECALL = _family(
     "more complete",
     "share of the references' claims that the summary supports",
     "a summary supports {share} of the claims of its references",
+    "{about} of the claims of the references could be confirmed in a summary; it may say more",
 )
 CLAIM_F1 = _family(
     "claim-f1",
@@ -346,6 +350,7 @@ CLAIM_SUPPORT_SHARE = _family(
     "carried by more sources",
     "mean share of the sources that support a claim of the summary",
     "{share} of the sources support a claim of the summary",
+    "{about} of the sources could be shown to support a claim of the summary; more may do so",
 )
 SOURCE_COVERAGE = _family(
     "source-coverage",
@@ -354,4 +359,5 @@ SOURCE_COVERAGE = _family(
     "more sources reflected",
     "share of the sources that support at least one claim of the summary",
     "{share} of the sources support some claim of the summary",
+    "{about} of the sources could be shown to support some claim of the summary; more may do so",
 )

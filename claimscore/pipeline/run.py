@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-import polars as pl
-
 from claimscore import __version__
-from claimscore.config import LLM_VERIFIER, RunConfig
+from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import Metric
@@ -23,6 +21,7 @@ from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.llm.providers.base import is_local
 from claimscore.pipeline.llm.session import why_not_asked
 from claimscore.pipeline.model_stage import ModelPool, local_models, remember_paces
+from claimscore.pipeline.notices import notices
 from claimscore.pipeline.plan import (
     ChunkTodo,
     Plan,
@@ -353,7 +352,7 @@ class _Work:
             "truncated": truncations(self.directory, self.plan.metrics),
             "text_checks": self.text_checks,
             "claim_checks": count_claim_checks(self.directory),
-            "notices": list(self._notices()),
+            "notices": list(notices(self.directory)),
             "spent": read_ledger(self.directory.state / SPEND_FILE)[0].to_json(),
             "last_call": {
                 "seconds": round(progress.elapsed_s, 3),
@@ -363,30 +362,6 @@ class _Work:
                 },
             },
         }
-
-    def _notices(self) -> Iterator[str]:
-        additive = self.directory.settings["additive"]
-        if additive.get("nli", {}).get("name") == "embedded":
-            yield SMALL_JUDGE
-        if additive.get("support", {}).get("verifier") == LLM_VERIFIER:
-            rows, p = self.directory.scan("support"), pl.col("probability")
-            is_sure = (pl.len() > 0) & ((p == 0) | (p == 1)).all()
-            if rows.select(is_sure).collect(engine="streaming").item():
-                yield NO_LOGPROBS
-
-
-#: What the summary says where the embedded NLI model judged.
-SMALL_JUDGE = (
-    "The embedded NLI model is small (22 million parameters): it often misses a changed name, "
-    "number or role, above all in long texts. --nli names another."
-)
-
-
-#: The same where a language model verified, and its server gave no log-probabilities.
-NO_LOGPROBS = (
-    "Every probability of support is 1 or 0: the server gave no log-probabilities of verdicts, so "
-    "score=probability ranks no better than score=share."
-)
 
 
 def spent(progress: Progress) -> JSON:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -133,6 +134,7 @@ def score_run(
     seed: int,
 ) -> dict[str, JSON]:
     """Write `scores.parquet`; return each metric's mean, interval, counts and signature."""
+    metrics = [_as_judged(metric, facts) for metric in metrics]
     signatures = {metric.name: signature(metric, facts) for metric in metrics}
     groups = (chunk_tables(run, *chunks, dedupe="dedupe" in facts) for chunks in chunk_groups(run))
     run.write_scores(score_chunk(tables, metrics, signatures) for tables in groups)
@@ -144,6 +146,12 @@ def score_run(
         | described(metric)
         for metric in metrics
     }
+
+
+def _as_judged(metric: Metric, facts: Mapping[str, str]) -> Metric:
+    """The metric, with its cautious verdict where the embedded NLI model judged the claims."""
+    is_weak = metric.weak_verdict and facts.get("verifier", "").startswith("embedded@")
+    return dataclasses.replace(metric, verdict=metric.weak_verdict) if is_weak else metric
 
 
 def _of_metric(scores: pl.LazyFrame, metric: Metric, seed: int) -> JSON:
@@ -211,7 +219,16 @@ def verdict(metric: Metric, mean: float, low: float | None, high: float | None) 
             f"{shown}; higher is {metric.higher_is}. The level says little by itself: compare it "
             "with another run of these records"
         )
-    return metric.verdict.format(share=shown, mean=shown) + rough
+    return metric.verdict.format(share=shown, mean=shown, about=_about(mean)) + rough
+
+
+def _about(share: float) -> str:
+    """A share from 0 to 1 in words, to about a tenth."""
+    if share in (0, 1):
+        return "all" if share else "none"
+    tenths = round(10 * share)
+    words = {0: "almost none", 5: "about half", 10: "almost all"}
+    return words.get(tenths, f"about {10 * tenths} %")
 
 
 def described(metric: Metric) -> JSON:

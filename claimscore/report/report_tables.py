@@ -90,7 +90,6 @@ class RunFacts:
     notices: tuple[str, ...] = ()
     truncated: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     claim_checks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    is_baseline: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -123,7 +123,6 @@ def _facts(
         ),
         truncated=dict(summary.get("truncated", {})),
         claim_checks=checks,
-        is_baseline=any("params" not in llm for llm in additive.get("llm", {}).values()),
     )
 
 

@@ -15,7 +15,7 @@ from tests.support.report_pages import Page, read
 
 MakeUp = Callable[..., ReportTables]
 WORST = {"id": "a/b%", "value": 1.5}
-BASELINE_NOTICE = "The claims were made by the built-in parser, not by a language model"
+NOTICE = "The judge is small."
 
 
 def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
@@ -104,17 +104,17 @@ def test_a_metric_says_what_it_means_and_where_to_look(
 
 
 def test_what_a_run_says_of_itself(made_up: MakeUp, tmp_path: Path) -> None:
-    """That the baseline is one, what was cut by metric, and a name with a lone surrogate."""
+    """Its notices, what was cut by metric, and a name with a lone surrogate."""
     tables = made_up(2)
     plain = read(tables, tmp_path)[0].text
     cut: dict[str, Any] = {
         "caspr": {"rows": 1_234, "records": 2, "limits": [256, 512], "unknown": 0},
         "factsim": {"rows": 0, "records": 0, "limits": [], "unknown": 7},
     }
-    told = {"is_baseline": True, "truncated": cut, "input": "caf\udce9.jsonl"}
+    told = {"notices": (NOTICE,), "truncated": cut, "input": "caf\udce9.jsonl"}
     run = dataclasses.replace(tables.run, **told)
     page, _ = read(dataclasses.replace(tables, run=run), tmp_path)
-    for words in (BASELINE_NOTICE, "Texts that were cut"):
+    for words in (NOTICE, "Texts that were cut"):
         assert words in page.text
         assert words not in plain
     assert "caspr 256, 512 1,234 2" in page.text
