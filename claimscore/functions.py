@@ -29,7 +29,7 @@ from claimscore.config import (
 )
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import PassRequirement
-from claimscore.metrics.support import MODEL
+from claimscore.metrics.support import BEST, MODEL
 from claimscore.notebook import refuse_unknown, run_config
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, RejectedItemsError
@@ -330,7 +330,7 @@ def _claims(records: pl.DataFrame) -> pl.DataFrame:
 
 def _judged(records: pl.DataFrame, config: RunConfig) -> TaskResult:
     """The verdicts of a model on each summary as one claim, and what it could not do."""
-    need = PassRequirement(SUPPORT_PASS.kind, (f"source.{MODEL}", "summary"))
+    need = PassRequirement(SUPPORT_PASS.kind, (f"source.{MODEL}.{BEST}", "summary"))
     rows, failures = [SUPPORT.empty()], [FAILURES.empty()]
     for part in records.iter_slices(SOURCES_AT_ONCE):
         model = _loaded(config.encoders.role_of("verifier"), config)

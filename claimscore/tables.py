@@ -206,8 +206,10 @@ SUPPORT = Table(
     "unmentioned. `claim_position` is the place of the claim among those of `side` in `claims` "
     "without `left_out` (`pl.int_range(pl.len()).over('id', 'side')`), `source_index` that of the "
     "text. "
-    "`contradiction` is that of the evidence. `verifier` is nli (three labels), binary (two) or "
-    "llm, whose evidence is a quotation, or null.",
+    "`read` is the metric's `read` and `evidence`. `contradiction` is that of the evidence. "
+    "`verbatim`: a sentence of the text says the claim word for word, so no model was asked. "
+    "`verifier` is nli (three labels), binary (two) or llm, whose evidence is a quotation, or "
+    "null.",
     {
         **_text("id side"),
         **_int32("claim_position"),
@@ -217,7 +219,7 @@ SUPPORT = Table(
         **_float32("probability contradiction"),
         **_int32("evidence_index"),
         **_text("evidence"),
-        **_boolean("truncated"),
+        **_boolean("verbatim truncated"),
         **_text("verifier"),
         **LLM_PROVENANCE,
         **MODEL_PROVENANCE,

@@ -8,9 +8,7 @@ here is a mean over the matrix ``[claims, texts]`` of its verdicts or probabilit
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +33,7 @@ from claimscore.metrics.base import (
 )
 from claimscore.metrics.claims import ONCE, Counted, counted, repeats_option
 from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE
-from claimscore.text import RULES_VERSION, content_words
+from claimscore.text import NORMAL_FORM, RULES_VERSION
 
 REFERENCE = (
     "Min et al. 2023, FActScore: Fine-grained Atomic Evaluation of Factual Precision in Long Form "
@@ -47,6 +45,9 @@ SUPPORTED, CONTRADICTED, UNMENTIONED = VERDICTS = ("supported", "contradicted", 
 #: What of a text is a premise: its sentences, its windows, or both; by default as the verifier was
 #: trained, both for one of three labels and windows for one of two.
 READ = MODEL, BOTH, SENTENCES, WINDOWS = ("model", "both", "sentence", "window")
+
+#: Of a longer text a claim is judged by what bears on it most, or by everything.
+EVIDENCE = BEST, ALL = ("best", "all")
 
 #: The threshold of a verifier that has none of its own.
 THRESHOLD = 0.5
@@ -75,21 +76,6 @@ def verdicts(support: ArrayLike, contradiction: ArrayLike, threshold: float) -> 
     return [str(verdict) for verdict in names]
 
 
-def shared_words(texts: Sequence[str], claims: Sequence[str]) -> Matrix:
-    """How much of each claim each text has in its words, ``[texts, claims]``.
-
-    The sum over the content words of both of log(1 + n / texts with the word): what few of the n
-    texts say tells better which one is meant.
-    """
-    words = [content_words(text) for text in texts]
-    n_with = Counter(itertools.chain.from_iterable(words))
-    rarity = {word: math.log1p(len(texts) / n) for word, n in n_with.items()}
-    of_claims = [content_words(claim).keys() for claim in claims]
-    return np.array(
-        [[sum(map(rarity.__getitem__, of.keys() & claim)) for claim in of_claims] for of in words]
-    )
-
-
 def _is_probability(text: str) -> bool:
     try:
         return 0 <= float(text) <= 1
@@ -110,6 +96,11 @@ class SupportOptions:
         MODEL,
         "How a text is read: by sentences, by windows of them, both, or as fits the verifier.",
         READ,
+    )
+    evidence: str = option(
+        BEST,
+        "What of a longer text is judged: what shares most words with a claim, or everything.",
+        EVIDENCE,
     )
     threshold: str = option(
         "model",
@@ -165,20 +156,21 @@ class Direction(NamedTuple):
     def column(self) -> str:
         return {SOURCE_SIDE: "source"}.get(self.texts, self.texts)
 
-    def pass_requirement(self, read: str) -> PassRequirement:
-        return PassRequirement("support", (f"{self.texts}.{read}", self.claims))
+    def pass_requirement(self, options: SupportOptions) -> PassRequirement:
+        over = f"{self.texts}.{options.read}.{options.evidence}"
+        return PassRequirement("support", (over, self.claims))
 
 
 PRECISION = Direction(claims=SUMMARY, texts=SOURCE_SIDE)
 RECALL = Direction(claims=REFERENCES_SIDE, texts=SUMMARY)
 
 
-def _requirements(directions: Sequence[Direction], read: str) -> Requirements:
+def _requirements(directions: Sequence[Direction], options: SupportOptions) -> Requirements:
     sides = tuple(dict.fromkeys(side for way in directions for side in (way.claims, way.texts)))
     return Requirements(
         columns=sides,
         tasks=(TaskRequirement("decompose", tuple(way.claims for way in directions)),),
-        passes=tuple(way.pass_requirement(read) for way in directions),
+        passes=tuple(way.pass_requirement(options) for way in directions),
     )
 
 
@@ -186,7 +178,8 @@ def _judged(
     tables: ChunkTables, way: Direction, options: SupportOptions
 ) -> dict[str, Judged | str]:
     """The verdicts by record, or why they cannot be used."""
-    wanted = {"side": way.claims, "source_side": way.texts, "read": options.read}
+    read = f"{options.read}.{options.evidence}"
+    wanted = {"side": way.claims, "source_side": way.texts, "read": read}
     rows = tables["support"].filter(**wanted).sort("id", "source_index", "claim_position")
     claims = tables["claims"].filter(side=way.claims).group_by("id", maintain_order=True)
     claims_of = dict(claims.agg("text").iter_rows())
@@ -229,7 +222,7 @@ def _family(
     weak_verdict: str = "",
 ) -> MetricFamily:
     def make(full_name: str, options: SupportOptions) -> Metric:
-        requires = _requirements(directions, options.read)
+        requires = _requirements(directions, options)
 
         def score(tables: ChunkTables) -> list[Score]:
             failed = failure_reasons(tables, requires)
@@ -256,7 +249,8 @@ def _family(
 
         is_models = options.threshold == "model"
         facts = option_facts(
-            options, "score", "read", *(() if is_models else ("threshold",)), "repeats"
+            options,
+            *("score", "read", "evidence", *(() if is_models else ("threshold",)), "repeats"),
         )
         return Metric(
             name=full_name,
@@ -272,7 +266,7 @@ def _family(
             range=(0.0, 1.0),
             description=description,
             reference=REFERENCE,
-            facts=(*facts, ("splitter", RULES_VERSION)),
+            facts=(*facts, ("splitter", RULES_VERSION), ("reads", NORMAL_FORM)),
             verdict=verdict if options.score == "share" else "",
             weak_verdict=weak_verdict if options.score == "share" else "",
         )

@@ -136,29 +136,32 @@ async def run_task(
         rows_only = sentences_as_claims(side_texts(records, planned.sides))
         return TaskResult(rows_only, FAILURES.empty())
     assert engine is not None, "a task with a prompt needs an engine"
-    units = task_units(planned, records, tables)
+    given = task_input(planned, records, tables)
+    units = task.units(given)
     provider = engine.provider_for(task.name)
     prompt_requests = PromptRequests(task, prompt, provider, planned.granularity)
-    return task_result(prompt_requests, units, await ask_units(prompt_requests, units, engine))
+    outcomes = await ask_units(prompt_requests, units, engine)
+    return task_result(prompt_requests, units, outcomes, task.known(given))
 
 
-def task_units(
+def task_input(
     planned: PlannedTask, records: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
-) -> list[Unit]:
-    """The units of a chunk that the task asks about; `tables` are those of the tasks before it."""
-    texts = side_texts(records, planned.sides)
-    how = planned.granularity, tables, records, planned.window_tokens
-    return planned.task.units(TaskInput(texts, *how))
+) -> TaskInput:
+    """What the task asks about in a chunk; `tables` are those of the tasks before it."""
+    how = planned.granularity, tables, records, planned.window_tokens, planned.evidence
+    return TaskInput(side_texts(records, planned.sides), *how)
 
 
 def task_result(
     prompt_requests: PromptRequests,
     units: Sequence[Unit],
     outcomes: Mapping[UnitSample, Answer[dict[str, Any]] | Failure],
+    known: Iterable[dict[str, Any]] = (),
 ) -> TaskResult:
-    """The outcomes of units and samples as rows with their provenance, and as failures."""
+    """The outcomes of units and samples as rows with their provenance, after those that were known,
+    and as failures."""
     task = prompt_requests.task
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = [*known]
     failures: list[dict[str, Any]] = []
     answers: list[UnitAnswer] = []
     for (index, sample), outcome in sorted(outcomes.items()):

@@ -66,7 +66,7 @@ def notices(directory: RunDirectory) -> Iterator[str]:
         if task in steps and "params" not in additive.get("llm", {}).get(task, {"params": ""}):
             yield notice  # no server was asked
     if verifier == LLM_VERIFIER:
-        rows, p = directory.scan("support"), pl.col("probability")
+        rows, p = directory.scan("support").filter(~pl.col("verbatim")), pl.col("probability")
         is_sure = (pl.len() > 0) & ((p == 0) | (p == 1)).all()
         if rows.select(is_sure).collect(engine="streaming").item():
             yield NO_LOGPROBS

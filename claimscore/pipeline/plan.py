@@ -33,7 +33,7 @@ from claimscore.config import (
 from claimscore.errors import ConfigError, refuse_all
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassRequirement, TaskRequirement
-from claimscore.metrics.support import MODEL
+from claimscore.metrics.support import BEST, MODEL
 from claimscore.pipeline.encoders import check_named
 from claimscore.pipeline.llm.providers.base import (
     Provider,
@@ -66,7 +66,7 @@ class PlannedTask:
     """One task with the sides it is done for, its prompt, and how long the texts of a request are.
 
     `prompt` is None before the plan is open, and for `--units sentences`: the claims are the
-    sentences. `window_tokens` is for tasks that ask about windows of long texts.
+    sentences. `window_tokens` and `evidence` are for tasks that ask about long texts.
     """
 
     task: Task
@@ -74,6 +74,7 @@ class PlannedTask:
     prompt: Prompt | None = None
     granularity: Granularity = "sentence"
     window_tokens: int = WINDOW_TOKENS
+    evidence: str = BEST
 
     @property
     def step(self) -> str:
@@ -138,12 +139,12 @@ def plan_steps(config: RunConfig, metrics: Sequence[Metric], columns: Sequence[s
     Pure: no prompt is read and no model looked for. `ConfigError` where a metric needs what there
     is not, or a task has no column to read.
     """
+    how = config.granularity, config.window_tokens, _evidence(metrics, config.encoders)
     metrics = [_deduped(with_verifier(metric, config.encoders), config) for metric in metrics]
     refuse_all(functools.partial(_refuse_unknown_needs, metric) for metric in metrics)
     if config.dedupe != "none" and not any("dedupe" in metric.signature_keys for metric in metrics):
         raise ConfigError(f"--dedupe {config.dedupe}: no metric of this run reads claims")
     sides = _task_sides(config, metrics, columns)
-    how = config.granularity, config.window_tokens
     tasks = tuple(
         PlannedTask(TASKS[name], sides[name], None, *how) for name in TASKS if name in sides
     )
@@ -222,7 +223,7 @@ def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
     if encoders.verifier != LLM_VERIFIER or not needs:
         return metric
     for text, _ in (need.over for need in needs):
-        if not text.endswith(f".{MODEL}"):
+        if text.split(".")[1] != MODEL:
             raise ConfigError(
                 f"metric {metric.name}: read says how other verifiers read; leave it out with "
                 "--verifier llm, which reads windows of --window-tokens"
@@ -236,6 +237,17 @@ def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
         passes=tuple(need for need in metric.requires.passes if need not in needs),
     )
     return dataclasses.replace(metric, requires=requires)
+
+
+def _evidence(metrics: Sequence[Metric], encoders: EncoderConfig) -> str:
+    """What of long texts the task `verify` asks about, as the metrics say; `ConfigError` where they
+    differ, since it asks once."""
+    needs = [need for metric in metrics for need in metric.requires.passes]
+    overs = [need.over[0] for need in needs if need.kind == SUPPORT_PASS.kind]
+    asked = {f"{over}.{BEST}".split(".")[2] for over in overs}
+    if len(asked) > 1 and encoders.verifier == LLM_VERIFIER:
+        raise ConfigError("--verifier llm: name metrics of one evidence, best or all")
+    return max(asked, default=BEST)
 
 
 def _deduped(metric: Metric, config: RunConfig) -> Metric:

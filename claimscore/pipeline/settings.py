@@ -31,6 +31,7 @@ CALLED = {
     "additive.support.verifier": "--verifier",
     "additive.verifier.labels": "--verifier-labels",
     "additive.support.window_tokens": "--window-tokens",
+    "additive.support.evidence": "evidence of the metrics",
     "additive.texts.granularity": "--granularity",
     "additive.texts.units": "--units",
     **{f"additive.llm.{task}.provider": f"--llm of {task}" for task in TASK_NAMES},
@@ -80,8 +81,9 @@ def result_settings(plan: Plan, records: Mapping[str, object]) -> JSON:
     if any(PASSES[planned.need.kind].role == SUPPORT_PASS.role for planned in plan.passes):
         role = config.encoders.role_of("verifier")
         additive["support"] = {"verifier": "nli" if role == "nli" else additive[role]["name"]}
-    if any(planned.task is VERIFY for planned in plan.tasks):
-        additive["support"] = {"verifier": LLM_VERIFIER, "window_tokens": config.window_tokens}
+    for verify in (planned for planned in plan.tasks if planned.task is VERIFY):
+        how = {"window_tokens": verify.window_tokens, "evidence": verify.evidence}
+        additive["support"] = {"verifier": LLM_VERIFIER, **how}
     return {
         "records": dict(records),
         "chunk_records": config.chunk_records,

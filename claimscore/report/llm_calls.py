@@ -18,6 +18,7 @@ from claimscore.cache.key import request_key
 from claimscore.cache.store import Cache, DiskCache
 from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ClaimscoreError, ParseError
+from claimscore.metrics.support import BEST
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm.question import Answer, token_steps
 from claimscore.pipeline.llm_stage import PromptRequest, PromptRequests
@@ -47,7 +48,8 @@ class RunLLMCalls:
         additive = settings["additive"]
         self._providers = {task: _named(llm) for task, llm in additive["llm"].items()}
         self._granularity = additive.get("texts", {}).get("granularity", "sentence")
-        self._window = additive.get("support", {}).get("window_tokens", WINDOW_TOKENS)
+        support = additive.get("support", {})
+        self._how = support.get("window_tokens", WINDOW_TOKENS), support.get("evidence", BEST)
         self._prompts = prompts
         self._max_samples = LLMConfig().max_samples
         self._cache = cache
@@ -76,7 +78,7 @@ class RunLLMCalls:
                 continue
             task = TASKS[name]
             texts = side_texts(chunk.records, task.sides(chunk.records.columns))
-            given = TaskInput(texts, self._granularity, tables, chunk.records, self._window)
+            given = TaskInput(texts, self._granularity, tables, chunk.records, *self._how)
             units = task.units(given)
             prompt_requests = PromptRequests(task, prompt, self._providers[name], self._granularity)
             first = prompt_requests.questions(units)

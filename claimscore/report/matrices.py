@@ -243,7 +243,7 @@ class SupportRows:
                 "texts": texts,
                 "claims": rows["claim_position"].n_unique(),
                 "count": rows["source_index"].n_unique(),
-                "verifier": rows["model"][0],
+                "verifier": rows["model"].max() or rows["verifier"][0],
                 "quotes": rows["verifier"][0] == LLM_VERIFIER,
             }
             if limit.take(int(rows["evidence"].str.len_chars().sum()) + 20 * rows.height):

@@ -112,7 +112,7 @@ def support_rows(
     probabilities: Sequence[Sequence[float]],
     contradiction: Sequence[Sequence[float]] | None = None,
     sides: tuple[str, str] = ("summary", "source"),
-    read: str = "model",
+    read: str = "model.best",
 ) -> list[Row]:
     """Support of the claims of the first side by the texts of the second, ``[claims, texts]``."""
     against = contradiction or np.zeros(np.shape(probabilities)).tolist()

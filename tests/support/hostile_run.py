@@ -62,7 +62,7 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
     support = dict.fromkeys(schemas.SUPPORT.schema, string) | dict.fromkeys(
         ("claim_position", "source_index", "evidence_index", "probability", "contradiction"), 0
     )
-    support |= {"side": "a", "truncated": False}
+    support |= {"side": "a", "verbatim": True, "truncated": False}
     scores = schemas.SCORES.frame(
         [
             score | {"id": name} | row

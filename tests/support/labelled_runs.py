@@ -25,7 +25,7 @@ def write_judged_run(path: Path, records: Mapping[str, Sequence[Verdict]]) -> Pa
             "claim": claim,
             "source_side": "source",
             "source_index": 0,
-            "read": "model",
+            "read": "model.best",
             "verdict": verdict,
             "probability": probability,
             "contradiction": 0.0,

@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "retry": {"errors"},
     "text": BASE,
     "blocks": BASE | {"text"},
+    "evidence": {"blocks", "text"},
     "claim_checks": BASE | {"text"},
     "prompts": BASE,
     "cache": BASE,
@@ -49,12 +50,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
     "baseline": BASE | {"text"},
     "baseline.provider": BASE | {"text", "baseline", "pipeline.llm"},  # it is a vendor
-    "pipeline.encoders": BASE | {"http_policy", "retry", "pipeline.llm"},
+    "pipeline.encoders": BASE | {"http_policy", "retry", "text", "pipeline.llm"},
     "pipeline.encoders.token_encoder": BASE | {"blocks", "pipeline.encoders"},  # spans of pairs
-    "pipeline.encoders.masked_lm": BASE | {"text", "pipeline.encoders"},  # sentence by sentence
     "pipeline.llm": BASE | {"http_headers", "http_policy", "retry", "cache", "text"},
-    "pipeline.tasks": BASE | {"claim_checks", "text", "metrics", "pipeline.llm"},
-    "pipeline.passes": BASE | {"text", "blocks", "metrics", "pipeline.encoders", "pipeline.tasks"},
+    "pipeline.tasks": BASE | {"claim_checks", "evidence", "text", "metrics", "pipeline.llm"},
+    "pipeline.passes": BASE
+    | {"text", "blocks", "evidence", "metrics", "pipeline.encoders", "pipeline.tasks"},
     "pipeline": BASE
     | {"claim_checks", "cache", "text", "prompts", "records", "runs", "metrics", "stats"}
     | {"baseline"}
@@ -62,7 +63,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": BASE
     | {"blocks", "claim_checks", "console", "metrics", "stats", "runs", "report.llm_calls"},
     "report.llm_calls": BASE  # prompts are rendered again, answers looked up
-    | {"report", "runs", "cache", "prompts", "pipeline", "pipeline.llm", "pipeline.tasks"},
+    | {"report", "runs", "cache", "prompts", "metrics"}
+    | {"pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation_page": BASE | {"report", "evaluation", "metrics"},
     "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
     "evaluation.support_benchmark": BASE  # it asks verifiers itself

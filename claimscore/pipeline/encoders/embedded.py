@@ -33,6 +33,7 @@ from torch.nn import functional as F
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.packed import Layer, LayerParts, PackedBackbone
 from claimscore.pipeline.encoders.packed_families import BERT_PARTS, linear_of
+from claimscore.text import NORMAL_FORM
 
 BACKBONE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BACKBONE_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -187,8 +188,9 @@ def load_packed_nli(
 
 @cache
 def adapter_revision(path: Path = ADAPTER_PATH) -> str:
-    """Return version and digest of an adapter: what tables record as the model's revision."""
-    return f"{ADAPTER_VERSION}-{file_sha256(path)[:12]}"
+    """Return version and digest of an adapter, and the form of the texts that the model reads: what
+    tables record as its revision."""
+    return f"{ADAPTER_VERSION}-{file_sha256(path)[:12]},{NORMAL_FORM}"
 
 
 def read_adapter(path: Path) -> Adapter:

@@ -61,6 +61,7 @@ from claimscore.pipeline.encoders.tokenizing import (
     joined_template,
     text_ids,
 )
+from claimscore.text import normal_form
 
 MINICHECK = "minicheck"
 
@@ -198,7 +199,7 @@ def load(config: EncoderConfig) -> BatchedPairClassifier:
     return BatchedPairClassifier(
         ModelInfo(EMBEDDED, own.revision, loader.config.dtype),
         PairLogits.of(own.encoder.backbone, partial(_segment_logits, own)),
-        PairTokenizer(own.encoder.tokenizer, own.encoder.limit),
+        PairTokenizer(own.encoder.tokenizer, own.encoder.limit, read=normal_form),
         columns=label_columns(EMBEDDED, ID2LABEL),
         batch_tokens=config.batch_tokens,
         threshold=own.threshold,

@@ -335,7 +335,8 @@ class PairTokenizer:
 
     A sentence takes part in many pairs (15 to 57 in our data), so this is an order of magnitude
     faster. Pairs longer than ``limit`` lose tokens from the longer text first. A ``template`` is
-    for models that take pairs in another form than their tokenizer's.
+    for models that take pairs in another form than their tokenizer's; ``read`` makes of a text what
+    is tokenised, where texts are joined by ids.
     """
 
     def __init__(
@@ -343,9 +344,12 @@ class PairTokenizer:
         tokenizer: Any,  # transformers' tokenizers: untyped
         limit: int,
         template: PairTemplate | None = None,
+        *,
+        read: Callable[[str], str] = str,
     ) -> None:
         self.limit = limit
         self._tokenizer = tokenizer
+        self._read = read
         # Where a tokenizer cuts from the right, cutting ids is the same.
         cuts_right = getattr(tokenizer, "truncation_side", "right") == "right"
         self._cuts_by_ids = template is not None or cuts_right
@@ -361,7 +365,7 @@ class PairTokenizer:
         whether they were cut."""
         known, ids = self._last
         if texts != known:
-            ids = text_ids(self._tokenizer, texts)
+            ids = text_ids(self._tokenizer, list(map(self._read, texts)))
             self._last = texts, ids
         return ids
 

@@ -38,8 +38,8 @@ from claimscore.pipeline.llm_stage import (
     NOT_SENT,
     PromptRequests,
     ask_units,
+    task_input,
     task_result,
-    task_units,
 )
 from claimscore.pipeline.model_stage import recall_pace
 from claimscore.pipeline.passes.model_pass import count_items
@@ -280,7 +280,7 @@ class _DryStage:
         if prompt is None:
             texts = side_texts(records, planned.sides)
             return sentences_as_claims(texts) if wanted else None
-        units = task_units(planned, records, tables)
+        units = task.units(task_input(planned, records, tables))
         engine = self._engines[task.name]
         prompt_requests = PromptRequests(task, prompt, engine.provider, planned.granularity)
         outcomes = await ask_units(prompt_requests, units, engine)

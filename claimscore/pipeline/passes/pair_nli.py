@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from claimscore.blocks import find_cut, window_spans
 from claimscore.metrics.support import threshold_of
+from claimscore.pipeline.encoders.distinct import Pair
 from claimscore.pipeline.encoders.protocols import (
     NLI_LABELS,
     PairClassifier,
@@ -51,6 +52,23 @@ class PairGrid(NamedTuple):
     hypotheses: Sequence[str]
     premise_side: str
     hypothesis_side: str
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.premises) * len(self.hypotheses)
+
+    def pairs(self) -> Iterator[Pair]:
+        """Premise by premise."""
+        return product(self.premises, self.hypotheses)
+
+
+class Pairs(Protocol):
+    """The pairs of one record, made when they are asked for."""
+
+    @property
+    def n_pairs(self) -> int: ...
+
+    def pairs(self) -> Iterator[Pair]: ...
 
 
 def nli_pass(given: PassInput) -> PassResult:
@@ -118,9 +136,12 @@ def _frames(
         orient="row",
     )
     for judged in judged_pairs(given, grids):
-        rows = of_grids[judged.grids].with_columns(
-            pl.Series("premise_index", judged.premises),
-            pl.Series("hypothesis_index", judged.hypotheses),
+        shapes = [(len(grids[i].premises), len(grids[i].hypotheses)) for i in judged.span]
+        places = [np.indices(shape).reshape(2, -1) for shape in shapes]
+        premises, hypotheses = np.concatenate([np.zeros((2, 0), dtype=np.int64), *places], axis=1)
+        rows = of_grids[judged.owners].with_columns(
+            pl.Series("premise_index", premises),
+            pl.Series("hypothesis_index", hypotheses),
             *(pl.Series(name, judged.values[:, i]) for i, name in enumerate(NLI_LABELS)),
             judged.truncated,
         )
@@ -128,38 +149,37 @@ def _frames(
 
 
 class JudgedPairs(NamedTuple):
-    """What one call of the model said: of each pair its grid, its places there ``[n]``, the
-    probabilities ``[n, 3]``, and whether it was cut (null where the model does not tell)."""
+    """What one call of the model said about the items of a `span`: of each pair the item that
+    `owns` it ``[n]``, the probabilities ``[n, 3]``, and whether it was cut (null where the model
+    does not tell)."""
 
-    grids: NDArray[np.int64]
-    premises: NDArray[np.int64]
-    hypotheses: NDArray[np.int64]
+    span: range
+    owners: NDArray[np.int64]
     values: NDArray[np.float32]
     truncated: pl.Series
 
 
-def judged_pairs(given: PassInput, grids: Sequence[PairGrid]) -> Iterator[JudgedPairs]:
-    """All pairs in order, of whole grids at a time; of rejected items the indices are those of the
-    grids."""
+def judged_pairs(given: PassInput, items: Sequence[Pairs]) -> Iterator[JudgedPairs]:
+    """All pairs in order, of whole items at a time; of rejected ones the indices are those of the
+    items."""
     classifier: PairClassifier = given.model
-    shapes = [(len(grid.premises), len(grid.hypotheses)) for grid in grids]
-    sizes = [premises * hypotheses for premises, hypotheses in shapes]
+    sizes = [item.n_pairs for item in items]
     on_batch, before = given.listen(sum(sizes)), 0
     for span in window_spans(sizes, PAIRS_AT_ONCE) or [range(0)]:
-        pairs = [pair for i in span for pair in product(grids[i].premises, grids[i].hypotheses)]
+        pairs = [pair for i in span for pair in items[i].pairs()]
         owners = np.repeat(np.array(span, dtype=np.int64), [sizes[i] for i in span])
-        places = [np.indices(shapes[i]).reshape(2, -1) for i in span]
-        premises, hypotheses = np.concatenate([np.zeros((2, 0), dtype=np.int64), *places], axis=1)
 
         def tell(done: int, before: int = before) -> None:
             on_batch(before + done)
 
+        values = np.empty((0, len(NLI_LABELS)), dtype=np.float32)
         try:
-            values = classifier.classify(pairs, on_batch=tell)
+            if pairs:
+                values = classifier.classify(pairs, on_batch=tell)
         except RejectedItemsError as exc:
             rejected = tuple({int(owners[index]): None for index in exc.indices})
             raise RejectedItemsError(str(exc), exc.kind, rejected) from exc
-        yield JudgedPairs(owners, premises, hypotheses, values, truncated(classifier, pairs))
+        yield JudgedPairs(span, owners, values, truncated(classifier, pairs))
         before += len(pairs)
 
 

@@ -1,8 +1,10 @@
 """Support: every claim of one side against every text of another, sentence by sentence and whole.
 
-A text is read by its sentences and by windows of neighbouring sentences, to the end. The largest
-probability of support counts: a sentence alone is what NLI models are trained on, and a window
-holds what a claim takes from several sentences.
+A text is read by its sentences and by windows of several: a sentence alone is what NLI models are
+trained on, and a window holds what a claim takes from several. The largest probability of support
+counts. Of a longer text each claim has the premises of its best sentences, unless all are asked for
+(`claimscore.evidence`). The verifier reads normal forms. A claim that a sentence says word for word
+is supported without a question.
 
 A window has as many tokens as the verifier reads, less those of the record's longest claim, for
 which a quarter is kept in any case. A sentence that is longer than a window is read in parts, and
@@ -11,26 +13,30 @@ the first one of a verifier is told.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.blocks import window_spans
+from claimscore.evidence import Span, copies, premises, ranked, shared_words
 from claimscore.metrics.support import (
+    BEST,
     BOTH,
     MODEL,
     SENTENCES,
+    SUPPORTED,
     WINDOWS,
-    shared_words,
     threshold_of,
     verdicts,
 )
+from claimscore.pipeline.encoders.distinct import Pair
 from claimscore.pipeline.encoders.protocols import Verifier
 from claimscore.pipeline.passes.model_pass import (
     ModelPass,
@@ -41,9 +47,9 @@ from claimscore.pipeline.passes.model_pass import (
     texts_of,
     without_rejected,
 )
-from claimscore.pipeline.passes.pair_nli import PairGrid, judged_pairs
+from claimscore.pipeline.passes.pair_nli import judged_pairs
 from claimscore.tables import SUPPORT
-from claimscore.text import split_sentences
+from claimscore.text import normal_form, split_sentences
 
 logger = logging.getLogger("claimscore")
 
@@ -59,26 +65,45 @@ WORDS_A_TOKEN = 0.75
 _ENTAILMENT, _CONTRADICTION = 0, 2
 
 
-class _ReadText(NamedTuple):
-    """One text with the claims it is asked about: its sentences, and the premises made of them,
-    each with the places of its sentences."""
+@dataclasses.dataclass(frozen=True)
+class _ReadText:
+    """One text with the claims that are looked for in it.
+
+    `sentences` are as the verifier reads them, each with its place and as it stands in the text.
+    `copies` has the place of the sentence that says a claim word for word, `premises` has those of
+    each other claim, and `near` how many of its words each sentence shares ``[sentences]``.
+    """
 
     id: str
     place: int
-    sentences: list[str]
-    spans: list[range]
-    claims: list[str]
+    whole: Sequence[str]
+    claims: Sequence[str]
+    sentences: Sequence[str]
+    shown: Sequence[tuple[int, str]]
+    copies: Mapping[int, int]
+    premises: Mapping[int, Sequence[Span]]
+    near: Mapping[int, NDArray[np.float64]]
 
     @property
-    def grid(self) -> PairGrid:
-        premises = [" ".join(self.sentences[i] for i in span) for span in self.spans]
-        return PairGrid(self.id, premises, self.claims, "", "")
+    def n_pairs(self) -> int:
+        return sum(map(len, self.premises.values()))
+
+    def pairs(self) -> Iterator[Pair]:
+        """Of each claim its premises, one after the other."""
+
+        @functools.cache
+        def text(span: Span) -> str:
+            return " ".join(self.sentences[place] for place in span)
+
+        for claim, spans in self.premises.items():
+            hypothesis = normal_form(self.claims[claim])
+            yield from ((text(span), hypothesis) for span in spans)
 
 
 def support_pass(given: PassInput) -> PassResult:
     """A row for each claim of the second side with each text of the first."""
     over, side = given.need.over
-    source_side, _, asked = over.partition(".")
+    source_side, asked, evidence = f"{over}.{BEST}".split(".")[:3]
     read = _read_by(given.model) if asked == MODEL else asked
     texts = texts_of(given.records, source_side)
     claims: dict[str, list[str]] = {}
@@ -95,7 +120,7 @@ def support_pass(given: PassInput) -> PassResult:
         given.model, (*chain(*(sentences for *_, sentences in split)), *chain(*claims.values()))
     )
     every = [
-        _read_text(record, index, sentences, claims[record], read, sizes)
+        _read_text(record, index, sentences, claims[record], (read, evidence), sizes)
         for record, index, sentences in split
     ]
 
@@ -110,7 +135,7 @@ def support_pass(given: PassInput) -> PassResult:
         given.model.info,
         side=pl.lit(side),
         source_side=pl.lit(source_side),
-        read=pl.lit(asked),
+        read=pl.lit(f"{asked}.{evidence}"),
         verifier=pl.lit(given.model.kind),
     )
 
@@ -121,18 +146,27 @@ def _read_by(verifier: Verifier) -> str:
 
 
 class _Sizes:
-    """How many tokens texts have, and how many a window may have; ``texts`` are counted at once."""
+    """How many tokens the normal forms of texts have, and how many a window may have; ``texts`` are
+    counted at once."""
 
     def __init__(self, model: Any, texts: Iterable[str]) -> None:
         self.model = model
         self._count = getattr(model, "text_lengths", None) or _estimated
-        distinct = list(dict.fromkeys(texts))
-        self._known = dict(zip(distinct, map(int, self._count(distinct)), strict=True))
+        self.forms = {text: normal_form(text) for text in texts}
+        sizes = map(int, self._count(list(dict.fromkeys(self.forms.values()))))
+        self._known = dict(zip(dict.fromkeys(self.forms.values()), sizes, strict=True))
 
     def __call__(self, text: str) -> int:
-        if text not in self._known:
-            self._known[text] = int(self._count([text])[0])
-        return self._known[text]
+        form = self.form(text)
+        if form not in self._known:
+            self._known[form] = int(self._count([form])[0])
+        return self._known[form]
+
+    def form(self, text: str) -> str:
+        """What the model reads of a text."""
+        if text not in self.forms:
+            self.forms[text] = normal_form(text)
+        return self.forms[text]
 
     def most(self, claims: Sequence[str]) -> int:
         """The most tokens of a window beside these claims."""
@@ -150,10 +184,15 @@ def _estimated(texts: Sequence[str]) -> list[int]:
 
 
 def _read_text(
-    record: str, index: int, whole: Sequence[str], claims: list[str], read: str, sizes: _Sizes
+    record: str,
+    index: int,
+    whole: Sequence[str],
+    claims: list[str],
+    how: tuple[str, str],
+    sizes: _Sizes,
 ) -> _ReadText:
-    most = sizes.most(claims)
-    sentences = list[str]()
+    most, (read, evidence) = sizes.most(claims), how
+    shown = list[tuple[int, str]]()
     for place, sentence in enumerate(whole):
         if sizes(sentence) > most and not getattr(sizes.model, "told_of_parts", False):
             sizes.model.told_of_parts = True
@@ -162,14 +201,23 @@ def _read_text(
                 "at once: such sentences are read in parts",
                 *(record, place + 1, index + 1, f"{sizes(sentence):,}", f"{most:,}"),
             )
-        sentences += _parts(sentence, most, sizes)
-    alone = [range(i, i + 1) for i in range(len(sentences))]
-    spans = window_spans([sizes(sentence) for sentence in sentences], most)
-    if read == SENTENCES:
-        spans = alone
-    elif read != WINDOWS:  # a window of one sentence is that sentence
-        spans = alone + [span for span in spans if len(span) > 1]
-    return _ReadText(record, index, sentences, spans, claims)
+        shown += [(place, part) for part in _parts(sentence, most, sizes)]
+    sentences = [sizes.form(part) for _, part in shown]
+    known = copies(whole, claims)
+    asked = [claim for claim in range(len(claims)) if claim not in known]
+    near = dict(zip(asked, shared_words(sentences, [claims[at] for at in asked]).T, strict=True))
+    make = functools.partial(
+        premises,
+        [sizes(part) for _, part in shown],
+        most,
+        alone=read != WINDOWS,
+        joined=read != SENTENCES,
+    )
+    if evidence == BEST:
+        spans = {claim: make(order=ranked(near[claim])) for claim in asked}
+    else:
+        spans = dict.fromkeys(asked, make())
+    return _ReadText(record, index, whole, claims, sentences, shown, known, spans, near)
 
 
 def _parts(text: str, most: int, sizes: _Sizes) -> list[str]:
@@ -185,62 +233,71 @@ def _parts(text: str, most: int, sizes: _Sizes) -> list[str]:
 
 def _rows(given: PassInput, texts: Sequence[_ReadText]) -> list[dict[str, Any]]:
     """A row for each text and claim, text by text."""
-    calls = list(judged_pairs(given, [text.grid for text in texts]))
+    calls = list(judged_pairs(given, texts))
     values = np.concatenate([call.values for call in calls])
     cut = pl.concat([call.truncated for call in calls])
-    threshold = threshold_of(given.model)
-    rows, start = list[dict[str, Any]](), 0
+    threshold, rows, start = threshold_of(given.model), list[dict[str, Any]](), 0
     for text in texts:
-        shape = len(text.spans), len(text.claims)
-        stop = start + shape[0] * shape[1]
-        own = values[start:stop].reshape(*shape, 3)
-        was_cut = cut[start:stop].to_numpy().reshape(shape)
-        start = stop
-        support = own[:, :, _ENTAILMENT]
-        nearest = _evidence(text, support, threshold)
-        contradiction = own[nearest, range(len(text.claims)), _CONTRADICTION]
-        found = verdicts(support.max(0), contradiction, threshold)
-        for claim, (verdict, place) in enumerate(zip(found, nearest, strict=True)):
-            span = text.spans[place]
-            rows.append(
-                {
-                    "id": text.id,
-                    "claim_position": claim,
-                    "claim": text.claims[claim],
-                    "source_index": text.place,
-                    "verdict": verdict,
-                    "probability": float(support[:, claim].max()),
-                    "contradiction": _number(contradiction[claim]),
-                    "evidence_index": span.start,
-                    "evidence": " ".join(text.sentences[i] for i in span),
-                    "truncated": None if was_cut[0, claim] is None else was_cut[:, claim].any(),
-                }
-            )
+        for claim, said in enumerate(text.claims):
+            row = {"id": text.id, "claim_position": claim, "claim": said}
+            row |= {"source_index": text.place, "verbatim": claim in text.copies}
+            if claim in text.copies:
+                contradiction = 0.0 if given.model.kind == "nli" else None
+                row |= {"verdict": SUPPORTED, "probability": 1.0, "contradiction": contradiction}
+                index = text.copies[claim]
+                row |= {"evidence_index": index, "evidence": text.whole[index], "truncated": False}
+            else:
+                stop = start + len(text.premises[claim])
+                row |= _judged(text, claim, values[start:stop], threshold)
+                of_claim = cut[start:stop]
+                row["truncated"] = None if of_claim[0] is None else of_claim.any()
+                start = stop
+            rows.append(row)
     return rows
 
 
-def _number(value: np.float32) -> float | None:
-    return None if np.isnan(value) else float(value)
+def _judged(
+    text: _ReadText, claim: int, values: NDArray[np.float32], threshold: float
+) -> dict[str, Any]:
+    """The verdict on a claim from the probabilities of its premises ``[premises, 3]``."""
+    support = values[:, _ENTAILMENT]
+    place, sentence = _evidence(text.premises[claim], text.near[claim], support, threshold)
+    contradiction = values[place, _CONTRADICTION]
+    (verdict,) = verdicts([support.max()], [contradiction], threshold)
+    index, evidence = text.shown[sentence]
+    return {
+        "verdict": verdict,
+        "probability": float(support.max()),
+        "contradiction": None if np.isnan(contradiction) else float(contradiction),
+        "evidence_index": index,
+        "evidence": evidence,
+    }
 
 
-def _evidence(text: _ReadText, support: NDArray[np.float32], threshold: float) -> list[int]:
-    """The place of the premise behind the verdict on each claim: a sentence where those are read.
+def _evidence(
+    spans: Sequence[Span],
+    near: NDArray[np.float64],
+    support: NDArray[np.float32],
+    threshold: float,
+) -> tuple[int, int]:
+    """The place of the premise behind the verdict on a claim, a sentence where those are read, and
+    the sentence of it that shares most of the claim's words.
 
     Of a supported claim that with the most support; where only a window supports it, the sentence
     in it that shares most of its words. Of another claim the premise that shares most of its words.
     Of equal ones that with the most support.
     """
-    alone = [i for i, span in enumerate(text.spans) if len(span) == 1]
-    shown = alone if len(alone) == len(text.sentences) else range(len(text.spans))
-    premises = text.grid.premises
-    near = shared_words([premises[i] for i in shown], text.claims)
-    for claim, best in enumerate(support.argmax(0)):
-        if support[best, claim] >= threshold:
-            inside = np.array([text.spans[i].start in text.spans[best] for i in shown])
-            by_itself = support[shown, claim][inside].max() >= threshold
-            near[:, claim] = inside if by_itself else inside * (1 + near[:, claim])
-    order = np.lexsort((support[shown], near), axis=0)
-    return [shown[place] for place in order[-1]]
+    best = int(support.argmax())
+    nearest = [max(span, key=near.__getitem__) for span in spans]
+    pool = [i for i, span in enumerate(spans) if len(span) == 1]
+    if len(pool) < len(set(chain(*spans))):
+        pool = list(range(len(spans)))
+    by_itself = False
+    if support[best] >= threshold:
+        pool = [i for i in pool if spans[i][0] in spans[best]]
+        by_itself = max(support[pool]) >= threshold
+    place = max(pool, key=lambda i: (0 if by_itself else near[nearest[i]], support[i]))
+    return place, nearest[place]
 
 
 SUPPORT_PASS = ModelPass("support", "verifier", support_pass, after=("decompose",))

@@ -14,6 +14,7 @@ import polars as pl
 
 from claimscore.config import Granularity
 from claimscore.errors import ParseError
+from claimscore.metrics.support import BEST
 from claimscore.tables import (
     CLAIMS,
     SIDE_COLUMNS,
@@ -98,7 +99,8 @@ Findings = Callable[[Sequence[UnitAnswer], Sequence[ExampleAnswers]], list[dict[
 class TaskInput:
     """The input of a task: the texts of its sides, the tables of tasks before it, the records.
 
-    A text longer than `window_tokens` (4 bytes each) is asked about by windows, in tasks that do.
+    A text longer than `window_tokens` (4 bytes each) is asked about by windows, in tasks that do;
+    `evidence` says what of it.
     """
 
     texts: Sequence[SideText]
@@ -106,6 +108,7 @@ class TaskInput:
     tables: Mapping[str, pl.DataFrame]
     records: pl.DataFrame = dataclasses.field(default_factory=pl.DataFrame)
     window_tokens: int = WINDOW_TOKENS
+    evidence: str = BEST
 
     @property
     def claims(self) -> pl.DataFrame:
@@ -142,6 +145,8 @@ class Task:
     `samples`: several answers may be asked for; the rows have a column `sample`. `guess` is what
     an estimate takes for an answer that is not known yet, and `guessed` says so in words.
 
+    `known`, where there is one, gives rows about what needs no question.
+
     `labels`: in the place of `output` a prompt may have these label words.
 
     `objection`, where there is one, says what is wrong with a checked answer about a unit, "" for
@@ -159,6 +164,7 @@ class Task:
     after: tuple[str, ...] = ()
     fields: tuple[str, ...] = FIELDS
     n_required: int = 1
+    known: Callable[[TaskInput], list[dict[str, Any]]] = lambda given: []
     join: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None
     findings: Findings | None = None
     top_logprobs: int = 0

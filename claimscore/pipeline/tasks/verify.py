@@ -3,7 +3,9 @@
 The verdict comes before the evidence, so its log-probabilities are those of the decision: after a
 quotation the verdict would be settled. A prompt with label words has no evidence, and the verdicts
 of a verifier with two labels. The questions about one window of a text follow one another, with the
-window at the head of the prompt.
+window at the head of the prompt. Of a long text it has what bears on the claims of the record
+(`claimscore.evidence`), the same for each claim. A claim that a sentence says word for word is
+supported without a question.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from claimscore.config import LLM_VERIFIER
+from claimscore.evidence import copies, excerpt
 from claimscore.metrics.support import (
+    BEST,
     CONTRADICTED,
     MODEL,
     SUPPORTED,
@@ -49,6 +53,9 @@ _BYTES_A_TOKEN = 4
 #: More than there are verdicts, because several tokens may begin one; some servers give no more.
 TOP_LOGPROBS = 5
 
+#: Between sentences of a text that are no neighbours there.
+GAP = " [...] "
+
 _OBJECTION = (
     "This evidence is not in the source. Answer again, with a passage that is copied from the "
     "source word for word."
@@ -61,56 +68,118 @@ _AROUND = "\"'.,;:!?… \t\r\n"
 _QUOTES = str.maketrans("“”„‟«»‘’‚‛`´", '"' * 6 + "'" * 6)
 
 
-def _units(given: TaskInput) -> list[Unit]:
-    """One unit a claim and window of a text, window by window."""
-    most_bytes = given.window_tokens * _BYTES_A_TOKEN
+class _SourceText(NamedTuple):
+    """A text with the claims of a record that are looked for in it: sentence index, claim index,
+    text and sentence of each; `copies` has the places of those that a sentence says word for
+    word."""
+
+    id: str
+    side: str
+    place: int
+    text: str
+    sentences: list[str]
+    claims: list[tuple[int, int, str, str | None]]
+    copies: dict[int, int]
+
+
+def _texts(given: TaskInput) -> Iterator[_SourceText]:
     claims: dict[tuple[str, str], list[tuple[int, int, str, str | None]]] = {}
     columns = ("id", "side", "sentence_index", "claim_index", "text", "sentence")
     rows = given.claims.select(columns)
     for record, side, *claim in rows.iter_rows():
         claims.setdefault((record, side), []).append(tuple(claim))
-    units = []
     for side in dict.fromkeys(item.side for item in given.texts):
         n_texts: Counter[str] = Counter()
         for item in side_texts(given.records, (TEXTS_OF[side],)):
-            text_index = n_texts[item.id]
-            n_texts[item.id] += 1
-            for first, window in windows(item.text, most_bytes):
-                units += [
-                    Unit(
-                        item.id,
-                        side,
-                        claim,
-                        claim,
-                        sentence_index,
-                        index,
-                        more={"source": window, "sentence": sentence or ""},
-                        place=(position, text_index, first),
-                    )
-                    for position, (sentence_index, index, claim, sentence) in enumerate(
-                        claims.get((item.id, side), ())
-                    )
-                ]
+            index, n_texts[item.id] = n_texts[item.id], n_texts[item.id] + 1
+            if mine := claims.get((item.id, side)):
+                sentences = split_sentences(item.text)
+                known = copies(sentences, [claim for _, _, claim, _ in mine])
+                yield _SourceText(item.id, side, index, item.text, sentences, mine, known)
+
+
+def _units(given: TaskInput) -> list[Unit]:
+    """One unit a claim and window of a text, window by window."""
+    most_bytes, units = given.window_tokens * _BYTES_A_TOKEN, list[Unit]()
+    for source in _texts(given):
+        asked = [(p, claim) for p, claim in enumerate(source.claims) if p not in source.copies]
+        kept = None
+        if given.evidence == BEST:
+            kept = excerpt(source.sentences, [text for _, (_, _, text, _) in asked])
+        for start, window in windows(source.text, most_bytes, kept) if asked else ():
+            units += [
+                Unit(
+                    source.id,
+                    source.side,
+                    claim,
+                    source.text,
+                    sentence_index,
+                    claim_index,
+                    more={"source": window, "sentence": sentence or "", "read": _read(given)},
+                    place=(position, source.place, start),
+                )
+                for position, (sentence_index, claim_index, claim, sentence) in asked
+            ]
     return units
 
 
-def windows(text: str, most_bytes: int) -> Iterator[tuple[int, str]]:
-    """The slices of a text with at most so many bytes, each after the place of its first sentence.
+def _known(given: TaskInput) -> list[dict[str, Any]]:
+    """The rows of claims that a sentence says word for word."""
+    return [
+        _row(source.id, source.side, _read(given), position, source.place)
+        | {"claim": source.claims[position][2], "verdict": SUPPORTED, "verbatim": True}
+        | {"probability": 1.0, "contradiction": 0.0}
+        | {"evidence_index": place, "evidence": source.sentences[place]}
+        for source in _texts(given)
+        for position, place in source.copies.items()
+    ]
 
-    They are cut between sentences; a longer sentence is cut at white space, and where it has none
-    anywhere. A blank text has none.
+
+def _read(given: TaskInput) -> str:
+    return f"{MODEL}.{given.evidence}"
+
+
+def _row(record: str, side: str, read: str, position: int, index: int) -> dict[str, Any]:
+    return {
+        "id": record,
+        "side": side,
+        "claim_position": position,
+        "source_side": TEXTS_OF[side],
+        "source_index": index,
+        "read": read,
+        "truncated": False,
+        "verifier": LLM_VERIFIER,
+    }
+
+
+def windows(
+    text: str, most_bytes: int, kept: Collection[int] | None = None
+) -> Iterator[tuple[int, str]]:
+    """What is asked about of a text: windows of at most so many bytes, each after the place where
+    it begins.
+
+    They have the sentences at the places `kept`, or all of them, and `GAP` between those that are
+    no neighbours. They are cut between sentences; a longer sentence is cut at white space, and
+    where it has none anywhere. A blank text has none.
     """
-    first = start = end = 0
+    runs, end, goes_on = list[tuple[int, int]](), 0, False
     for place, piece in _pieces(text, most_bytes):
-        at = text.index(piece, end)
-        if end > start and len(text[start : at + len(piece)].encode()) > most_bytes:
-            yield first, text[start:end]
-            start = end
-        if end == start:
-            first, start = place, at
-        end = at + len(piece)
-    if end > start:
-        yield first, text[start:end]
+        start = text.index(piece, end)
+        end = start + len(piece)
+        if kept is not None and place not in kept:
+            goes_on = False
+            continue
+        longer = [*runs[:-1], (runs[-1][0], end)] if goes_on else [*runs, (start, end)]
+        if runs and len(_joined(text, longer).encode()) > most_bytes:
+            yield runs[0][0], _joined(text, runs)
+            longer = [(start, end)]
+        runs, goes_on = longer, True
+    if runs:
+        yield runs[0][0], _joined(text, runs)
+
+
+def _joined(text: str, runs: Sequence[tuple[int, int]]) -> str:
+    return GAP.join(text[start:end] for start, end in runs)
 
 
 def _pieces(text: str, most_bytes: int) -> Iterator[tuple[int, str]]:
@@ -137,8 +206,9 @@ def _sentence_starts(text: str) -> list[int]:
     return starts
 
 
-def find_quotation(quotation: str, text: str) -> tuple[int, int] | None:
-    """From where to where a text has these words; None where it has not, or there is none.
+def find_quotation(quotation: str, text: str, start: int = 0) -> tuple[int, int] | None:
+    """From where to where a text has these words, from `start` on; None where it has not, or there
+    is none.
 
     White space, quotation marks, capitals, and what stands around all of it may differ.
     """
@@ -146,16 +216,21 @@ def find_quotation(quotation: str, text: str) -> tuple[int, int] | None:
     bare = quoted.strip(_AROUND)
     for words in (quoted.split(), bare.split()) if bare else ():
         pattern = r"\s+".join(map(re.escape, words))
-        match = re.search(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)
+        whole = re.compile(rf"(?<!\w){pattern}(?!\w)", re.IGNORECASE)
+        match = whole.search(text, start)
         if match is not None:
             return match.span()
     return None
 
 
+def _quoted(unit: Unit, answer: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Where the source has the evidence: in the text itself, so that it has no gap."""
+    return find_quotation(answer["evidence"] or "", unit.summary, unit.place[-1])
+
+
 def _objection(unit: Unit, answer: Mapping[str, Any]) -> str:
     needs_evidence = answer["verdict"] != UNMENTIONED and answer["evidence"] is not None
-    span = find_quotation(answer["evidence"] or "", unit.more["source"])
-    return _OBJECTION if needs_evidence and span is None else ""
+    return _OBJECTION if needs_evidence and _quoted(unit, answer) is None else ""
 
 
 def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
@@ -176,28 +251,21 @@ def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
 
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     verdict, probabilities = answer["verdict"], answer["probabilities"]
-    position, text_index, sentence = unit.place
-    window, evidence = unit.more["source"], None
-    span = find_quotation(answer["evidence"] or "", window) if verdict != UNMENTIONED else None
+    position, text_index, _ = unit.place
+    span = _quoted(unit, answer) if verdict != UNMENTIONED else None
+    quoted = dict[str, Any]()
     if span is not None:
-        evidence = window[slice(*span)]
-        sentence += max(0, bisect.bisect(_sentence_starts(window), span[0]) - 1)
+        sentence = bisect.bisect(_sentence_starts(unit.summary), span[0]) - 1
+        quoted = {"evidence": unit.summary[slice(*span)], "evidence_index": max(0, sentence)}
     return [
         {
-            "id": unit.id,
-            "side": unit.side,
-            "claim_position": position,
+            **_row(unit.id, unit.side, unit.more["read"], position, text_index),
             "claim": unit.text,
-            "source_side": TEXTS_OF[unit.side],
-            "source_index": text_index,
-            "read": MODEL,
             "verdict": verdict,
             "probability": probabilities.get(SUPPORTED, 0.0),
             "contradiction": probabilities.get(CONTRADICTED, 0.0),
-            "evidence_index": sentence if evidence else None,
-            "evidence": evidence,
-            "truncated": False,
-            "verifier": LLM_VERIFIER,
+            "verbatim": False,
+            **quoted,
         }
     ]
 
@@ -258,6 +326,7 @@ VERIFY = Task(
     units=_units,
     check=lambda answer: None,
     rows=_rows,
+    known=_known,
     sides=_sides,
     after=("decompose",),
     fields=("text", "source", "sentence"),

@@ -15,7 +15,7 @@ from tests.fake_server import Body, FakeServer
 from tests.support.command_line import Command
 
 CLEAN, BIG, WARM = "The room is clean.", "The room is big.", "The pool is warm."
-SOURCE = f"{CLEAN} Guests say that the pool is cold. {BIG}"
+SOURCE = f"They say: {CLEAN} Guests say that the pool is cold. They say: {BIG}"
 RECORDS = [
     {"id": "one", "summary": f"{CLEAN} {WARM}", "source": SOURCE, "references": [BIG]},
     {"id": "two", "summary": f"{BIG} The bar is shut.", "source": SOURCE, "references": [WARM]},
@@ -241,19 +241,70 @@ def test_batch_jobs_hold_nothing_back(tmp_path: Path, cli: Command) -> None:
     assert "Every probability of support is 1 or 0" in summary["notices"][0]
 
 
-def test_a_long_source_is_read_whole(tmp_path: Path, cli: Command) -> None:
-    """Window after window; one that supports the claim is enough, and no text is left out."""
-    filler = " ".join(f"Sentence number {n} says nothing of interest." for n in range(40))
-    record = {"id": "one", "summary": BIG, "source": f"{filler} {BIG} {filler}"}
+def sources_sent(server: FakeServer) -> list[str]:
+    """The source in each first question."""
+    asked = [body["messages"] for body in server.bodies if len(body["messages"]) == 2]
+    return [messages[1]["content"].split("\n\nClaim: ")[0] for messages in asked]
+
+
+@pytest.mark.parametrize(("evidence", "n_asked"), [("all", 5), ("best", 1)])
+def test_what_bears_on_a_claim_is_sent_of_a_long_source(
+    tmp_path: Path, cli: Command, evidence: str, n_asked: int
+) -> None:
+    """Or all of it, window after window, of which one that supports the claim is enough."""
+    filler = [f"Sentence number {n} says nothing of interest." for n in range(40)]
+    source = " ".join([*filler, f"They say: {BIG}", *filler])
     with FakeServer(answer=verdict) as server:
         call = call_of(tmp_path, server, "--window-tokens", "200")
+        record = {"id": "one", "summary": BIG, "source": source}
         (tmp_path / "in.jsonl").write_text(json.dumps(record), encoding="utf-8")
-        cli(*call)
-        sources = [m["messages"][1]["content"].split("\n\nClaim: ")[0] for m in server.bodies]
-    assert sum(len(body["messages"]) == 2 for body in server.bodies) == 5
-    assert all(sum(f"number {n} says" in s for s in sources) >= 2 for n in range(40))
+        metric = f"faithfulness:evidence={evidence}"
+        call = tuple(metric if part == "faithfulness" else part for part in call)
+        counted = cli("estimate", *call[1:2], *call[4:], "--json").json()["tasks"]
+        (scored,) = cli(*call, "--json").json()["metrics"].values()
+        sources = sources_sent(server)
+        shown = cli("report", tmp_path / "run")
+    assert counted[-1]["requests"] == len(sources) == n_asked
+    numbers = [n for n in range(40) for text in sources if f"number {n} says" in text]
+    if evidence == "all":
+        assert set(numbers) == set(range(40))
+    else:
+        assert (
+            f"number 39 says nothing of interest. They say: {BIG} Sentence number 0" in sources[0]
+        )
+        assert " [...] " in sources[0]
+        assert 4 < len(numbers) < 20
     (row,) = support(tmp_path / "run").to_dicts()
     assert (row["verdict"], row["evidence"], row["evidence_index"]) == ("supported", BIG, 40)
+    assert f"|evidence:{evidence}|" in scored["signature"]
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert shown.status == 0
+    assert "cannot be rendered" not in page
+
+
+def test_a_claim_that_the_source_says_is_not_asked_about(tmp_path: Path, cli: Command) -> None:
+    """In each text; one that another text does not say is asked about there."""
+    sources = ["It is warm .\n\u201c The room is  big . \u201d", "The bar is shut."]
+    record = {"id": "one", "summary": BIG, "sources": sources}
+    with FakeServer(answer=verdict) as server:
+        call = call_of(tmp_path, server, "--json")
+        (tmp_path / "in.jsonl").write_text(json.dumps(record), encoding="utf-8")
+        mean = cli(*call).json()["metrics"]["faithfulness"]["mean"]
+        assert [text.partition("Source:\n")[2] for text in sources_sent(server)] == sources[1:]
+        cli("report", tmp_path / "run")
+    assert mean == 1.0
+    columns = ("verdict", "probability", "contradiction", "evidence_index", "evidence", "verbatim")
+    rows = support(tmp_path / "run").sort("source_index").select(*columns, "request_key").rows()
+    assert rows[0] == ("supported", 1.0, 0.0, 1, "\u201c The room is  big . \u201d", True, None)
+    assert rows[1][5] is False
+
+
+def test_metrics_of_one_run_send_the_same(tmp_path: Path, cli: Command) -> None:
+    with FakeServer(answer=verdict) as server:
+        call = call_of(tmp_path, server)
+        refused = cli(*call[:-1], "faithfulness,faithfulness:evidence=all")
+        assert server.bodies == []
+    assert (refused.status, "name metrics of one evidence" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,11 @@ def test_recall_looks_for_the_claims_of_references_in_the_summary() -> None:
 
 
 def test_other_ways_of_reading_do_not_mix() -> None:
-    rows = [*support_rows("x", [[0.9]]), *support_rows("x", [[0.1]], read="window")]
+    reads = {"model.best": 0.9, "window.best": 0.1, "model.all": 0.2}
+    rows = [row for read, p in reads.items() for row in support_rows("x", [[p]], read=read)]
     assert score("faithfulness", claims(summary=1), rows).value == 1.0
     assert score("faithfulness:read=window", claims(summary=1), rows).value == 0.0
+    assert score("faithfulness:evidence=all", claims(summary=1), rows).value == 0.0
 
 
 @pytest.mark.parametrize("threshold", ["high", "1.5", "nan"])

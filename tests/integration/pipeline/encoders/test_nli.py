@@ -112,3 +112,15 @@ def test_the_embedded_model_equals_its_module_on_one_pair_at_a_time() -> None:
         with torch.no_grad():
             expected = model(**inputs).softmax(-1)[0, places].numpy()
         assert np.abs(row - expected).max() <= 2e-5
+
+
+@needs_backbone
+def test_the_embedded_model_reads_normal_forms() -> None:
+    """Texts as typed and as tokenised have the same numbers, lengths and cuts."""
+    clean = ('It cost £134,565, "a lot" (really).', "He didn't pay.")
+    typed = ("It cost £ 134,565 , `` a lot '' -LRB- really -RRB- .", "He did n\u2019t pay .")
+    classifier = load_pair_classifier(EncoderConfig(device="cpu", offline=True))
+    one, other = classifier.classify([clean, typed])
+    assert one.tolist() == other.tolist()
+    assert len({*classifier.text_lengths([clean[0], typed[0]]).tolist()}) == 1
+    assert classifier.info.revision.endswith(",form-1")

@@ -17,7 +17,7 @@ from tests.support.pass_doubles import FakeModel, claims, facts, run_pass
 OVER = {
     "nli": ("a", "b"),
     "block_nli": ("source.sentence", "summary.sentence"),
-    "support": ("source.both", "a"),
+    "support": ("source.both.all", "a"),
     "claim_entailment": ("a",),
     "entailed_claims": ("a",),
     "token_scores": ("summary", "references"),

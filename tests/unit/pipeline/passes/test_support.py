@@ -57,7 +57,7 @@ ONE, TWO = "It was warm.", "Rain fell later."
 
 
 def support(
-    model: Model, *sources: str, read: str = "both", table: pl.DataFrame | None = None
+    model: Model, *sources: str, read: str = "both.all", table: pl.DataFrame | None = None
 ) -> pl.DataFrame:
     """The claims of side `a` in these sources."""
     records = pl.DataFrame([{"id": "r", "sources": list(sources)}])
@@ -82,7 +82,7 @@ def test_what_is_read(read: str, kind: str, premises: list[str]) -> None:
     rows = support(model, f"{ONE} {TWO}", read=read)
     assert model.asked == [(premise, "x") for premise in premises]
     (row,) = rows.rows(named=True)
-    assert (row["read"], row["verifier"]) == (read, kind)
+    assert (row["read"], row["verifier"]) == (f"{read}.best", kind)
     assert (row["verdict"], row["truncated"]) == ("unmentioned", False)
 
 
@@ -97,7 +97,7 @@ def test_every_word_of_a_long_text_is_read(counts: bool, caplog: pytest.LogCaptu
         model.text_lengths = lambda texts: [2 * len(text.split()) for text in texts]
     for claim, most in (("x", 40 - 8 - 10), ("x " * 8, 40 - 8 - 16 if counts else 40 - 8 - 11)):
         model.asked.clear()
-        support(model, text, read="window", table=claims(r_a=[claim]))
+        support(model, text, read="window.all", table=claims(r_a=[claim]))
         windows = [premise for premise, _ in model.asked]
         assert " ".join(windows) == text
         sizes = [(2 if counts else 4 / 3) * len(window.split()) for window in windows]
@@ -110,7 +110,7 @@ def test_every_word_of_a_long_text_is_read(counts: bool, caplog: pytest.LogCaptu
 def test_a_text_without_spaces_is_read_whole() -> None:
     text = "雨" * 300 + "。"
     model = Model(of({}), limit=40)
-    support(model, text, read="window")
+    support(model, text, read="window.all")
     assert "".join(premise for premise, _ in model.asked) == text
     assert max(len(premise) for premise, _ in model.asked) <= 22
 
@@ -151,6 +151,86 @@ def test_evidence_without_support_shares_its_words(claim: str, verdict: str, evi
     model = Model(of({ONE: (0.1, 0.9), TWO: (0.2, 0.1)}))
     rows = support(model, f"{ONE} {TWO}", table=claims(r_a=[claim]))
     assert rows.select("claim", "verdict", "evidence").rows() == [(claim, verdict, evidence)]
+
+
+#: Six sentences about Ann, one of which names her dog.
+LONG = "Ann is tall. Ann sings. Ann has a dog, Rex. Ann is old. Ann swims. Rex is old. Ann ran."
+
+
+@pytest.mark.parametrize(
+    ("read", "premises"),
+    [
+        (
+            "sentence",
+            ["Ann is tall.", "Ann sings.", "Ann has a dog, Rex.", "Ann is old.", "Rex is old."],
+        ),
+        ("window", [LONG]),
+    ],
+)
+def test_each_claim_is_judged_by_what_shares_its_words(read: str, premises: list[str]) -> None:
+    """The best sentences by words, of equal ones the first, in the order of the text."""
+    model = Model(of({}))
+    support(model, LONG, read=f"{read}.best", table=claims(r_a=["Ann's dog Rex is old"]))
+    assert [premise for premise, _ in model.asked] == premises
+    joined = "Ann is tall. Ann sings. Ann has a dog, Rex. Ann is old. Rex is old."
+    if read == "sentence":
+        model.asked.clear()
+        support(model, LONG, read="both.best", table=claims(r_a=["Ann's dog Rex is old"]))
+        assert [premise for premise, _ in model.asked] == [*premises, joined]
+
+
+def test_the_best_sentences_are_joined_as_far_as_they_fit() -> None:
+    """A window has no more tokens than the verifier reads beside the claim."""
+    model = Model(of({}), limit=48)
+    model.text_lengths = lambda texts: [10 for _ in texts]
+    table = claims(r_a=["Ann's dog Rex is old", "Ann swims and swims"])
+    rows = support(model, LONG, read="window.best", table=table)
+    assert model.asked == [
+        ("Ann has a dog, Rex. Rex is old.", "Ann's dog Rex is old"),
+        ("Ann is tall. Ann swims.", "Ann swims and swims"),
+    ]
+    assert rows["evidence"].to_list() == ["Ann has a dog, Rex.", "Ann swims."]
+    assert rows["evidence_index"].to_list() == [2, 4]
+    assert rows["read"].unique().to_list() == ["window.best"]
+
+
+def test_a_verifier_reads_normal_forms_and_the_table_keeps_the_texts() -> None:
+    text = "It cost \u00a3 134,565 , \u201c a lot \u201d ."
+    model = Model(of({'It cost \u00a3134,565, "a lot".': (0.9, 0.0)}))
+    rows = support(model, text, table=claims(r_a=["It cost a lot , -LRB- really -RRB- ."]))
+    assert model.asked == [('It cost \u00a3134,565, "a lot".', "It cost a lot, (really).")]
+    assert rows.select("claim", "evidence", "verdict", "verbatim").row(0) == (
+        *("It cost a lot , -LRB- really -RRB- .", text, "supported", False),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "claim", "is_copy"),
+    [
+        ("It cost \u00a3 134,565 .", "It cost \u00a3134,565", True),
+        ("\u201cHe didn\u2019t go\u201d", "He did n't go.", True),
+        ("They beat the US.", "they beat the us", True),
+        ("They beat the US.", "They Beat the US.", False),
+        ("They beat the US!", "They beat the UK.", False),
+        ("...", "...", False),
+    ],
+)
+def test_a_copy_is_supported_without_a_question(text: str, claim: str, is_copy: bool) -> None:
+    for kind, contradiction in (("nli", 0.0), ("binary", None)):
+        model = Model(of({}), kind=kind)
+        rows = support(model, f"{ONE} {text}" if is_copy else text, table=claims(r_a=[claim]))
+        assert rows["verbatim"].to_list() == [is_copy]
+        assert bool(model.asked) != is_copy
+        if is_copy:
+            columns = ("verdict", "probability", "contradiction", "truncated", "evidence_index")
+            assert rows.select(columns).row(0) == ("supported", 1.0, contradiction, False, 1)
+            assert rows["evidence"].to_list() == [text]
+
+
+def test_a_sentence_in_parts_keeps_its_place() -> None:
+    long = " ".join(f"w{i}" for i in range(70)) + "."
+    rows = support(Model(of({}), limit=40), f"{long} {TWO}", table=claims(r_a=["Rain fell"]))
+    assert rows.select("evidence", "evidence_index").row(0) == (TWO, 1)
 
 
 def test_the_threshold_of_the_model_decides() -> None:

@@ -157,7 +157,7 @@ def test_every_tasks_rows_fit_its_table(name: str) -> None:
         "verify": {"verdict": "supported", "evidence": "x", "probabilities": {"supported": 1.0}},
     }
     task = TASKS[name]
-    more = dict.fromkeys(task.fields, "x")
+    more = dict.fromkeys((*task.fields, "read"), "x")
     rows = task.rows(Unit("r1", "summary", "t", "t", 0, 0, more, (0, 0, 0)), answers[name])
     assert task.table.frame(rows).height == 1
     assert set(rows[0]) <= set(task.table.schema)

@@ -18,7 +18,7 @@ RECORDS = pl.DataFrame(
     {
         "id": ["r1", "r2"],
         "summary": ["Clean and big.", "Warm."],
-        "sources": [["It is clean. It is big.", " ", "It is small."], ["No pool."]],
+        "sources": [["So clean. So big.", " ", "It is small."], ["No pool."]],
         "references": [["Clean."], ["Cold."]],
     }
 )
