@@ -273,7 +273,7 @@ def is_plain_list(tree: Tree, members: list[int]) -> bool:
     verbs = tree.tags[members[0]].startswith("VB")
     between: set[int] = set()
     for number in range(1, len(members)):
-        end = max(n for n in words[number - 1] if n < members[number])
+        end = max((n for n in words[number - 1] if n < members[number]), default=-1)
         start = min((n for n in words[number] if n > end), default=members[number])
         gap = [
             n for n in range(end + 1, start) if n not in tree.brackets and n not in tree.quote_marks

@@ -185,6 +185,8 @@ WHOLE = [
     "The match was between Spain and Italy.",
     "Anna and Tom got married.",
     "Johnson & Johnson makes soap.",
+    "It offers a variety of dining options, including breakfast & brunch, American (New), and "
+    "American (Traditional) cuisine.",
     "Coffee or tea is served.",
     "It was in 1990 that he won the cup.",
     "One in five people who smoke and drink will be ill.",
