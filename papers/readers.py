@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -194,6 +195,57 @@ def summedits(source: Path) -> Iterator[Record]:
         }
 
 
+def ragtruth(source: Path) -> Iterator[Record]:
+    """RAGTruth (Niu et al. 2024): premise, claim, label, kind, level, source_id, model, and marks.
+
+    A row is a response or (`level`) one of its sentences, and supported unless people marked a
+    span. Rows whose errors are marked implicit_true or due_to_null are left out. A source in JSON
+    becomes lines: "ambience casual: no".
+    """
+    return _ragtruth(source, "response")
+
+
+def ragtruth_sentences(source: Path) -> Iterator[Record]:
+    """The sentences of RAGTruth without those of kind meta; wanted: what `ragtruth` reads."""
+    return _ragtruth(source, "sentence")
+
+
+def _ragtruth(source: Path, level: str) -> Iterator[Record]:
+    for row in _rows(source):
+        marked = row["implicit_true"] or row["due_to_null"] or row["kind"] == "meta"
+        if row["level"] != level or marked:
+            continue
+        premise = row["premise"]
+        is_json = premise.startswith("{")
+        kinds = row["kind"].lower()
+        place = [] if row["sentence"] is None else [row["sentence"]]
+        yield {
+            "id": "-".join(map(str, (row["source_id"], row["model"], *place))),
+            "case": str(row["source_id"]),
+            "system": row["model"],
+            "domain": row["source"],
+            "source": "\n".join(_lines(json.loads(premise))) if is_json else premise,
+            "summary": row["claim"],
+            "label": int(row["label"] == "supported"),
+            "kind": kinds.split("|") if kinds else [],
+        }
+
+
+def _lines(value: Any, *path: str) -> Iterator[str]:
+    """A line a value of JSON, with the names that lead there in words."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _lines(inner, *path, name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _lines(inner, *path)
+    else:
+        words = [re.sub("(?<=[a-z])(?=[A-Z])|_", " ", name).lower() for name in path]
+        known = {None: "unknown", True: "yes", False: "no"}
+        is_word = value is None or isinstance(value, bool)
+        yield f"{' '.join(words)}: {known[value] if is_word else value}"
+
+
 # Claims that people made of texts, for `evaluate claims`
 
 
@@ -270,6 +322,8 @@ READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     "summac": summac,
     "bump": bump,
     "summedits": summedits,
+    "ragtruth": ragtruth,
+    "ragtruth-sentences": ragtruth_sentences,
     "rose": rose,
     "factscore": factscore,
     "factcheck-gpt": factcheck_gpt,

@@ -1,27 +1,35 @@
-"""Are claims supported? BUMP, SummEdits and the decisions of REALSumm.
+"""Are claims supported? BUMP, SummEdits, RAGTruth and the decisions of REALSumm.
 
 Papers: Ma et al. 2023, *BUMP: A Benchmark of Unfaithful Minimal Pairs*; Laban et al. 2023,
-*SummEdits*; Bhandari et al. 2020, *Re-evaluating Evaluation in Text Summarization* (REALSumm).
+*SummEdits*; Bhandari et al. 2020, *Re-evaluating Evaluation in Text Summarization* (REALSumm);
+Niu et al. 2024, *RAGTruth*.
 
 Data: records with `label` (1: supported), `case` (the document), `source` and `summary`, as
 `papers.readers` makes them; the name of a file begins with that of its data set. A decision of
-REALSumm is about one claim, which `--units sentences` leaves whole.
+REALSumm and a sentence of RAGTruth are one claim, which `--units sentences` leaves whole.
 
-Time: half an hour on two cores for BUMP, with the model that claimscore brings. `--limit` draws
+All ways to make a score of the same verdicts are measured, and beside the first one. Intervals
+resample documents.
+
+Time: some minutes on two cores for BUMP, with the model that claimscore brings. `--limit` draws
 rows by a hash of their ids, and takes the supported twins of those that have one.
 
     python -m papers.readers bump bump.parquet --out bump.jsonl
-    python -m papers.support bump.jsonl --out runs/bump --dtype bfloat16 --limit 450
-    python -m papers.support realsumm.jsonl --out runs/realsumm --units sentences --limit 2400
+    python -m papers.support bump.jsonl --out runs/support --dtype bfloat16 --limit 450
+    python -m papers.support realsumm.jsonl --out runs/support --units sentences --limit 2400
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import polars as pl
 
 import claimscore
+from claimscore.stats.agreement import weighted_auc
+from claimscore.stats.bootstrap import resamples
 from papers.command import one_line_errors, parser, read, settings, show
 
 #: Data set -> what is to be known of its rows, and system -> measure -> value.
@@ -45,6 +53,10 @@ PUBLISHED: dict[str, tuple[str, dict[str, dict[str, float]]]] = {
         },
     ),
 }
+
+#: The ways to make a score of claims, the mean first; then the share, and sentences alone.
+WAYS = ("mean", "soft-minimum", "net-mean", "net-soft-minimum")
+METRICS = (*(f"faithfulness:score={way}" for way in WAYS), "faithfulness", "summac-zs")
 
 #: Measure -> its column.
 MEASURES = {"ordered": "twins in order", "auc": "ROC-AUC", "balanced_accuracy": "balanced accuracy"}
@@ -80,10 +92,37 @@ def table(rows: pl.DataFrame, published: dict[str, dict[str, float]]) -> pl.Data
     return pl.DataFrame(cells, schema=["score, %", *MEASURES.values()], orient="row")
 
 
+def differences(frame: pl.DataFrame, scores: Sequence[str]) -> pl.DataFrame:
+    """What each score gains over the first one, in points: AUC, and the share of twins in order."""
+    label = frame["label"].to_numpy() == 1
+    cases, codes = np.unique(frame["case"].to_numpy(), return_inverse=True)
+    draws = [np.ones((1, len(cases))), *resamples(len(cases), 1000, seed=0)]
+    weights = np.concatenate(draws)[:, codes]
+    place = {name: at for at, name in enumerate(frame["id"])}
+    twins = frame["twin"] if "twin" in frame.columns else []
+    pairs = [(place[twin], at) for at, twin in enumerate(twins) if twin in place]
+
+    def measured(score: str) -> Iterator[np.ndarray]:
+        values = frame[score].to_numpy()
+        yield weighted_auc(values, label)(weights)
+        if pairs:
+            true, edited = np.array(pairs).T
+            ordered = (np.sign(values[true] - values[edited]) + 1) / 2
+            yield weights[:, edited] @ ordered / weights[:, edited].sum(1)
+
+    first, rows = list(measured(scores[0])), []
+    for score in scores[1:]:
+        gains = [100 * (one - base) for one, base in zip(measured(score), first, strict=True)]
+        ends = [(gain[0], *np.nanpercentile(gain[1:], [2.5, 97.5])) for gain in gains]
+        rows.append((score, *("{:+.1f} [{:+.1f}, {:+.1f}]".format(*gain) for gain in ends)))
+    names = [f"less {scores[0]}, points", MEASURES["auc"], MEASURES["ordered"]]
+    return pl.DataFrame(rows, names[: 2 + bool(pairs)], orient="row")
+
+
 @one_line_errors()
 def main(arguments: list[str] | None = None) -> None:
     """Score the rows of each data set, and print how well scores tell them apart."""
-    options = parser(__doc__, metrics="faithfulness:score=probability,faithfulness,summac-zs")
+    options = parser(__doc__, metrics=",".join(METRICS))
     options.add_argument("--units", default="claims", choices=("claims", "sentences"))
     options.add_argument("--limit", type=int, help="Rows of each data set.")
     given = options.parse_args(arguments)
@@ -102,6 +141,9 @@ def main(arguments: list[str] | None = None) -> None:
         notes = [f"{whole['n'][0]:,} rows of {whole['n_documents'][0]:,} documents"]
         notes += [f"Published: {about}."] if about else []
         show(out / "table.md", path.stem, table(whole, figures), *notes)
+        if len(run.metrics) > 1:
+            frame = records.join(run.scores.drop_nulls(run.metrics), on="id")
+            show(out / "differences.md", path.stem, differences(frame, run.metrics))
 
 
 if __name__ == "__main__":

@@ -166,11 +166,7 @@ def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
     if facts.get("repeats") == ONCE:
         keys = pl.Series("key", [claim_key(text) for text in best["claim"]], dtype=pl.String)
         best = best.with_columns(keys).unique(["id", "key"], keep="first", maintain_order=True)
-    value = (
-        pl.col("predicted")
-        if facts["score"] == "probability"
-        else pl.col("verdict").eq(VERDICTS[0])
-    )
+    value = pl.col("predicted") if facts["score"] != "share" else pl.col("verdict").eq(VERDICTS[0])
     return Items(run, metric, source_side, best.with_columns(value=value.cast(pl.Float64)))
 
 

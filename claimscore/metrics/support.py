@@ -2,7 +2,11 @@
 
 FActScore (Min et al. 2023) and FENICE (Scirè et al. 2024) call the first claim precision; recall
 is its mirror (Liu et al. 2023, RoSE). A verifier judges each claim against each text; every metric
-here is a mean over the matrix ``[claims, texts]`` of its verdicts or probabilities.
+here reduces the matrix ``[claims, texts]`` of its verdicts or probabilities.
+
+Two things make a score of probabilities. What a claim gives by a text: p, the probability of
+support, or the net support p·(1 − c), with c the contradiction of the evidence. How claims are
+joined: by their mean, or by the soft minimum, which one bad claim pulls down (`soft_minimum`).
 """
 
 from __future__ import annotations
@@ -83,14 +87,49 @@ def _is_probability(text: str) -> bool:
         return False
 
 
+def mean(values: Matrix) -> float:
+    """The arithmetic mean."""
+    return float(values.mean())
+
+
+def soft_minimum(values: Matrix) -> float:
+    """The power mean of exponent −2: ``(mean of x⁻²)^(−1/2)``; 0 where any value is 0.
+
+    It lies between the least value and the mean, nearer to the least the fewer values there are:
+    one x among n ones gives about x·√n where x is small.
+    """
+    least = values.min()
+    return float(least / np.sqrt(np.square(least / values).mean())) if least > 0 else 0.0
+
+
+class Way(NamedTuple):
+    """How probabilities become a score: whether support is net of contradiction, and the join."""
+
+    net: bool
+    join: Callable[[Matrix], float]
+
+
+#: The values of `score` that join probabilities.
+WAYS = {
+    "mean": Way(False, mean),
+    "soft-minimum": Way(False, soft_minimum),
+    "net-mean": Way(True, mean),
+    "net-soft-minimum": Way(True, soft_minimum),
+}
+
+#: The way of `score=probability`: of faithfulness, and of metrics that a gap does not spoil.
+FAITHFUL, COMPLETE = "net-soft-minimum", "mean"
+
+
 @dataclasses.dataclass(frozen=True)
 class SupportOptions:
-    """Options of the metrics of support."""
+    """Options of the metrics of support; claims, sources or references are joined by the mean."""
 
     score: str = option(
         "share",
-        "Share of the claims that are supported, or their mean probability of support.",
-        ("share", "probability"),
+        "Share of what is supported, or a mean of probabilities of support; net: times 1 − the "
+        "contradiction of the evidence; probability: mean.",
+        ("share", "probability", "mean", "net-mean"),
     )
     read: str = option(
         MODEL,
@@ -111,16 +150,35 @@ class SupportOptions:
     repeats: str = repeats_option(ONCE)
 
 
+@dataclasses.dataclass(frozen=True)
+class FaithfulnessOptions(SupportOptions):
+    """Options of faithfulness, which one wrong claim can spoil."""
+
+    score: str = option(
+        "share",
+        "Share of the claims that are supported, or their probabilities of support, joined by the "
+        "mean or the soft minimum; net: times 1 − the contradiction of the evidence; probability: "
+        f"{FAITHFUL}.",
+        ("share", "probability", *WAYS),
+    )
+
+
 class Judged(NamedTuple):
-    """The verdicts on those claims of a record that count: ``[claims, texts]`` each."""
+    """The verdicts on those claims of a record that count: ``[claims, texts]`` each.
+
+    `contradictions` are those of the evidence, 0 where the verifier knows none.
+    """
 
     verdicts: NDArray[np.str_]
     probabilities: Matrix
+    contradictions: Matrix
     claims: Counted
 
     def values(self, score: str) -> Matrix:
-        """1 and 0 for supported or not, or the probabilities."""
-        return self.probabilities if score == "probability" else self.supported.astype(np.float64)
+        """1 and 0 for supported or not, or what the way of that name takes of each claim."""
+        if score not in WAYS:
+            return self.supported.astype(np.float64)
+        return self.probabilities * (1 - self.contradictions * WAYS[score].net)
 
     @property
     def supported(self) -> NDArray[np.bool_]:
@@ -190,16 +248,18 @@ def _judged(
         shape = its_rows["source_index"].n_unique(), mine.n
         distinct = its_rows.select("source_index", "claim_position").n_unique()
         probabilities = its_rows["probability"].cast(pl.Float64).to_numpy()
+        against = its_rows["contradiction"].cast(pl.Float64).to_numpy()
         complete = its_rows.height == distinct == math.prod(shape)
         if not (complete and np.isfinite(probabilities).all()):
             judged[record] = "rows of support do not match the claims, or are no numbers"
             continue
         names = its_rows["verdict"].to_numpy().astype(str)
         if threshold is not None:
-            names = np.array(verdicts(probabilities, its_rows["contradiction"], threshold))
+            names = np.array(verdicts(probabilities, against, threshold))
         judged[record] = Judged(
             names.reshape(shape).T[mine.places],
             probabilities.reshape(shape).T[mine.places],
+            np.nan_to_num(against).reshape(shape).T[mine.places],
             mine,
         )
     return judged
@@ -220,8 +280,12 @@ def _family(
     description: str,
     verdict: str,
     weak_verdict: str = "",
+    kind: type[SupportOptions] = SupportOptions,
 ) -> MetricFamily:
     def make(full_name: str, options: SupportOptions) -> Metric:
+        if options.score == "probability":
+            of_kind = FAITHFUL if kind is FaithfulnessOptions else COMPLETE
+            options = dataclasses.replace(options, score=of_kind)
         requires = _requirements(directions, options)
 
         def score(tables: ChunkTables) -> list[Score]:
@@ -271,12 +335,13 @@ def _family(
             weak_verdict=weak_verdict if options.score == "share" else "",
         )
 
-    return MetricFamily(name, SupportOptions, make)
+    return MetricFamily(name, kind, make)
 
 
 def _claims_supported(judged: Judged, score: str) -> float:
     """Each claim counts by the text that supports it most."""
-    return float(judged.values(score).max(axis=1).mean())
+    join = WAYS[score].join if score in WAYS else mean
+    return join(judged.values(score).max(axis=1))
 
 
 def _by_claims(way: Direction) -> Reduce:
@@ -319,6 +384,7 @@ FAITHFULNESS = _family(
     "share of the summary's claims that the source supports",
     "the source supports {share} of the claims of a summary",
     "{about} of the claims of a summary could be confirmed in its source; more may be true",
+    FaithfulnessOptions,
 )
 CLAIM_RECALL = _family(
     "claim-recall",

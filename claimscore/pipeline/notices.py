@@ -48,7 +48,7 @@ BUILTIN_FACTS = (
 #: Where a language model verified, and its server gave no log-probabilities.
 NO_LOGPROBS = (
     "Every probability of support is 1 or 0: the server gave no log-probabilities of verdicts, so "
-    "score=probability ranks no better than score=share."
+    "score=probability says only whether every claim is supported; score=share says how many are."
 )
 
 

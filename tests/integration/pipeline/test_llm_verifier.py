@@ -64,7 +64,7 @@ def support(out: Path) -> pl.DataFrame:
 def test_a_language_model_verifies_claims(tmp_path: Path, cli: Command) -> None:
     out = tmp_path / "run"
     call = ("run", files(tmp_path), "--out", out, "--verifier", "llm", "--units", "sentences")
-    call = (*call, "--metrics", "faithfulness,faithfulness:score=probability,claim-recall")
+    call = (*call, "--metrics", "faithfulness,faithfulness:score=mean,claim-recall")
     with FakeServer(answer=verdict) as server:
         llm = ("--llm", "openai:m", "--base-url", server.base_url, "--max-concurrency", "1")
         priced = (*llm, "--input-price", "1", "--output-price", "10")
@@ -97,7 +97,7 @@ def test_a_language_model_verifies_claims(tmp_path: Path, cli: Command) -> None:
     )
     means = {name: metric["mean"] for name, metric in summary["metrics"].items()}
     assert means == pytest.approx(
-        {"faithfulness": 0.5, "faithfulness:score=probability": 0.625, "claim-recall": 0}
+        {"faithfulness": 0.5, "faithfulness:score=mean": 0.625, "claim-recall": 0}
     )
     signature = summary["metrics"]["faithfulness"]["signature"]
     assert "|verifier:verify=v1@" in signature

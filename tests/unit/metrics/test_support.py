@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError
 from claimscore.metrics import load_metric
@@ -35,7 +37,7 @@ def score(name: str, claims: Sequence[Row], support: Sequence[Row]) -> Any:
     ("name", "value"),
     [
         pytest.param("faithfulness", 1 / 2, id="one claim of two has a source"),
-        pytest.param("faithfulness:score=probability", (0.9 + 0.4) / 2, id="best source each"),
+        pytest.param("faithfulness:score=mean", (0.9 + 0.4) / 2, id="best source each"),
         pytest.param("faithfulness:threshold=0.4", 1.0, id="a lower threshold"),
         pytest.param("faithfulness:threshold=0.95", 0.0, id="a higher threshold"),
         pytest.param("claim-support-share", (2 / 3 + 0) / 2, id="two of three sources, none"),
@@ -46,6 +48,72 @@ def score(name: str, claims: Sequence[Row], support: Sequence[Row]) -> Any:
 )
 def test_several_sources(name: str, value: float) -> None:
     assert score(name, claims(summary=2), support_rows("x", REVIEWS)).value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param("faithfulness:score=soft-minimum", 0.5169299, id="(mean of .9⁻², .4⁻²)^−½"),
+        pytest.param("faithfulness:score=net-mean", (0.72 + 0.27) / 2, id="best net source each"),
+        pytest.param("faithfulness:score=net-soft-minimum", 0.3575259, id="of .72 and .27"),
+        pytest.param("faithfulness:score=probability", 0.3575259, id="the way by default"),
+        pytest.param("claim-support-share:score=net-mean", 1.99 / 6, id="all net cells"),
+        pytest.param("claim-support-share:score=probability", 2.4 / 6, id="all cells"),
+        pytest.param("source-coverage:score=net-mean", (0.72 + 0.5 + 0.27) / 3, id="net claims"),
+    ],
+)
+def test_ways_to_join_probabilities(name: str, value: float) -> None:
+    rows = support_rows("x", REVIEWS, contradiction=[[0.2, 0, 0], [0, 0.5, 0.1]])
+    assert score(name, claims(summary=2), rows).value == pytest.approx(value, rel=1e-6)
+
+
+SCORES = ("mean", "soft-minimum", "net-mean", "net-soft-minimum")
+
+
+@drawn(
+    st.lists(st.tuples(*[st.integers(0, 64).map(lambda n: n / 64)] * 2), min_size=1, max_size=5),
+    st.data(),
+)
+def test_a_soft_minimum_lies_between_the_least_claim_and_the_mean(
+    pairs: list[tuple[float, float]], data: st.DataObject
+) -> None:
+    """Whatever the order of the claims; a claim of 0 makes it 0."""
+
+    def values(pairs: list[tuple[float, float]], known: bool = True) -> list[float]:
+        rows = support_rows("x", [[p] for p, _ in pairs], [[c] for _, c in pairs])
+        rows = [row if known else row | {"contradiction": None} for row in rows]
+        made = claims(summary=len(pairs))
+        return [score(f"faithfulness:score={name}", made, rows).value for name in SCORES]
+
+    mean, soft, net_mean, net_soft = ours = values(pairs)
+    assert min(p for p, _ in pairs) <= soft + 1e-9 <= mean + 2e-9
+    assert min(p * (1 - c) for p, c in pairs) <= net_soft + 1e-9 <= net_mean + 2e-9
+    assert (soft == 0) == any(p == 0 for p, _ in pairs)
+    assert net_soft <= soft + 1e-9
+    assert values(data.draw(st.permutations(pairs))) == pytest.approx(ours)
+    unknown = values(pairs, known=False)  # two labels: there is no contradiction
+    assert unknown == [mean, soft, mean, soft]
+
+
+def test_signatures_tell_the_ways_apart() -> None:
+    facts = {name: dict(load_metric(f"faithfulness:score={name}").facts) for name in SCORES}
+    assert [facts[name]["score"] for name in SCORES] == list(SCORES)
+    assert load_metric("faithfulness:score=probability").facts in [
+        load_metric(f"faithfulness:score={name}").facts for name in SCORES
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        (name, way)
+        for name in ("claim-recall", "claim-f1", "claim-support-share", "source-coverage")
+        for way in ("soft-minimum", "net-soft-minimum")
+    ],
+)
+def test_a_gap_spoils_no_recall_and_no_share_of_sources(name: str, way: str) -> None:
+    with pytest.raises(ConfigError, match="score is one of share, probability, mean, net-mean"):
+        load_metric(f"{name}:score={way}")
 
 
 def test_counts_and_probabilities_of_claims() -> None:

@@ -28,6 +28,18 @@ _ENTITIES = {"entity_a": "1", "entity_b": "2"}
 _SUMMARIES = {f"entity_{side}_summary": [f"{side} one.", f"{side} two."] for side in "ab"}
 _ARTICLE = {"article_id": 7, "article": "D.", "reference_summary": "R."}
 _EDITED = {"label": 0, "twin": "7-reference", "case": "7", "source": "D."}
+_RESPONSE = {
+    **{"level": "response", "source_id": 4, "model": "m", "sentence": None, "claim": "C."},
+    **{"implicit_true": False, "due_to_null": False, "kind": "Evident Conflict|Subtle Conflict"},
+    **{"source": "ragtruth_data2txt", "label": "contradicted"},
+    "premise": json.dumps(
+        {"GoodForGroups": True, "open": {"WiFi": None}, "review_info": [{"stars": 4.5}]}
+    ),
+}
+_SENTENCE = _RESPONSE | {
+    **{"level": "sentence", "sentence": 1, "label": "supported", "kind": "", "premise": "P."},
+    "source": "ragtruth_qa",
+}
 
 CASES: dict[str, tuple[str, Rows, Rows]] = {
     "opinsummeval": (
@@ -113,6 +125,36 @@ CASES: dict[str, tuple[str, Rows, Rows]] = {
         "realsumm",
         [{"id": "cnndm7", "reference": "Bo ran .", "scus": ["Bo ran."]}],
         [{"id": "cnndm7", "summary": "Bo ran .", "claims": ["Bo ran."]}],
+    ),
+    "responses of ragtruth": (
+        "ragtruth",
+        [
+            _RESPONSE,
+            _RESPONSE | {"source_id": 5, "implicit_true": True},
+            _RESPONSE | {"source_id": 6, "due_to_null": True},
+            _RESPONSE | {"level": "sentence"},
+        ],
+        [
+            {
+                **{"id": "4-m", "case": "4", "system": "m", "domain": "ragtruth_data2txt"},
+                **{"source": "good for groups: yes\nopen wi fi: unknown\nreview info stars: 4.5"},
+                **{"summary": "C.", "label": 0, "kind": ["evident conflict", "subtle conflict"]},
+            }
+        ],
+    ),
+    "sentences of ragtruth": (
+        "ragtruth-sentences",
+        [
+            _RESPONSE,
+            _SENTENCE,
+            _SENTENCE | {"sentence": 2, "kind": "meta"},
+        ],
+        [
+            {
+                **{"id": "4-m-1", "case": "4", "system": "m", "domain": "ragtruth_qa"},
+                **{"source": "P.", "summary": "C.", "label": 1, "kind": []},
+            }
+        ],
     ),
     "rose": (
         "rose",

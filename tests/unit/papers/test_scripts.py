@@ -30,6 +30,31 @@ def test_scores_stand_beside_published_ones(
     assert "12 rows of 6 documents" in capsys.readouterr().out
 
 
+def test_differences_are_paired() -> None:
+    """A score that gets every row right beside one that turns every pair round: 100 points."""
+    rows = [
+        {
+            "id": f"{case}{label}",
+            "case": case,
+            "label": label,
+            "twin": None if label else f"{case}1",
+        }
+        for case in "abcdef"
+        for label in (1, 0)
+    ]
+    frame = pl.DataFrame(rows).with_columns(
+        right=pl.col("label") + 0.0, wrong=1.0 - pl.col("label"), even=pl.lit(0.5)
+    )
+    gains = support.differences(frame, ["wrong", "right", "even", "wrong"])
+    assert gains.rows() == [
+        ("right", *["+100.0 [+100.0, +100.0]"] * 2),
+        ("even", *["+50.0 [+50.0, +50.0]"] * 2),
+        ("wrong", *["+0.0 [+0.0, +0.0]"] * 2),
+    ]
+    alone = support.differences(frame.drop("twin"), ["even", "right"])
+    assert alone.columns == ["less even, points", "ROC-AUC"]
+
+
 def test_drawn_rows_have_their_twins() -> None:
     rows = [{"id": f"{n}", "twin": f"t{n}"} for n in range(20)]
     records = pl.DataFrame([*rows, *({"id": f"t{n}", "twin": None} for n in range(20))])
