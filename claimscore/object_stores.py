@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
+import tomllib
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import TypeGuard, TypeVar
+from pathlib import Path
+from typing import Any, TypeGuard, TypeVar
 
-from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
+from claimscore.errors import ClaimscoreError, ConfigError, InputError, StoppedEarly
 
 T = TypeVar("T")
 
@@ -16,43 +18,8 @@ T = TypeVar("T")
 SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
 STORES = SCHEMES[:5]
 
-_NO_CREDENTIALS = (
-    "no credentials were found; set the store's environment variables "
-    "(docs/reference/object-stores.md)"
-)
-
-#: What a message of a store says, by the error that it is; the rest of it may hold a secret.
-_MEANINGS: tuple[tuple[str, type[ClaimscoreError], str], ...] = (
-    (
-        "<Code>(NoSuchBucket|ContainerNotFound|InvalidBucketName)<|status code: 404",
-        ConfigError,
-        "there is no such bucket; check its name",
-    ),
-    ("169\\.254|token request", ConfigError, _NO_CREDENTIALS),
-    (
-        "status code: (401|403)|lacked privileges|lacked valid authentication|ExpiredToken",
-        ConfigError,
-        "access is denied; check the credentials, the rights and this machine's clock",
-    ),
-    ("Account must be|MissingAccount|redential", ConfigError, _NO_CREDENTIALS),
-    (
-        "status code: (301|400)",
-        ConfigError,
-        "the store refuses the request; check the region (AWS_DEFAULT_REGION) and the endpoint",
-    ),
-    (
-        "BadScheme|URL scheme is not allowed|builder error",
-        ConfigError,
-        "the store's own address is plain http; allow it with AWS_ALLOW_HTTP=true",
-    ),
-    ("os error (28|122)\\b", StoppedEarly, "the disk is full; free some space"),
-    (
-        "status code: (5\\d\\d|408|429)|error sending request|error decoding|body error|kind: ",
-        StoppedEarly,
-        "it was not reached after several tries, or broke off; check the network and the "
-        "endpoint, then run the same command again",
-    ),
-)
+#: What messages of stores mean, and those of polars about files at addresses.
+_MEANINGS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def is_address(where: object) -> TypeGuard[str]:
@@ -86,11 +53,22 @@ def check_store(address: str) -> None:
 def store_error(address: str, error: Exception) -> ClaimscoreError | None:
     """What a store's or polars' error means, in one line without a secret; None where that is not
     known."""
-    text = str(error)
-    for pattern, kind, words in _MEANINGS:
-        if re.search(pattern, text):
-            return kind(f"{address}: {words}")
-    return None
+    said = _meaning("store", error)
+    if said is None:
+        return None
+    kind = StoppedEarly if said.get("passes") else ConfigError
+    return kind(f"{address}: {said['words']}")
+
+
+def file_error(address: str, error: Exception) -> InputError | None:
+    """The same where it is about a file at an address."""
+    said = None if "NoSuchBucket" in str(error) else _meaning("file", error)
+    return None if said is None else InputError(f"{address}: {said['words']}")
+
+
+def _meaning(what: str, error: Exception) -> dict[str, Any] | None:
+    of_what = (said for said in _MEANINGS[what] if re.search(said["pattern"], str(error)))
+    return next(of_what, None)
 
 
 def first_words(error: Exception) -> str:

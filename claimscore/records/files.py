@@ -7,7 +7,6 @@ import dataclasses
 import difflib
 import glob
 import os
-import re
 import shutil
 import stat
 import sys
@@ -23,6 +22,7 @@ from claimscore.atomic import atomic_file, os_errors, reason
 from claimscore.errors import InputError
 from claimscore.object_stores import (
     check_address,
+    file_error,
     first_words,
     interruptible,
     is_address,
@@ -214,29 +214,11 @@ def _copy_address(address: str, kind: Format, spool: Path | None, copies: dict[s
                     stream.writelines(f"{line}\n".encode() for line in rows["line"])
 
 
-#: What a message of polars says about a file; what it says about a store is `store_error`'s.
-_MEANINGS = (
-    (
-        "status code: 404|No such file",
-        "there is no such file; of a folder name a file in it, or a pattern such as *.jsonl",
-    ),
-    (
-        "Range request not supported|ContentLength|Content-Length",
-        "the server must send a file in ranges, and its length; download it first",
-    ),
-    ("unexpected end of file|gzip|deflate", "broken gzip file"),
-    ("invalid utf8|invalid utf-8", "not UTF-8; save the file as UTF-8"),
-    ("^parquet:", "not a readable Parquet file"),
-)
-
-
 @contextlib.contextmanager
 def _address_errors(address: str) -> Iterator[None]:
     """Map polars' error to one of ours; one of the network, or an unknown one of it, stops."""
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as exc:
-        for pattern, words in _MEANINGS:
-            if "NoSuchBucket" not in str(exc) and re.search(pattern, str(exc)):
-                raise InputError(f"{address}: {words}") from None
-        raise store_error(address, exc) or InputError(f"{address}: {first_words(exc)}") from None
+        known = file_error(address, exc) or store_error(address, exc)
+        raise known or InputError(f"{address}: {first_words(exc)}") from None

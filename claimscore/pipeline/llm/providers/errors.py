@@ -1,7 +1,7 @@
 """Translates a server's refusal: status, headers and body become the error that decides.
 
-Each server words a refusal in its own way, with statuses of its own; all that is known of these
-ways is here. Pure.
+Each server words a refusal in its own way, with statuses of its own; what is known of these ways is
+here and in `refusals.toml`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
+from claimscore.config import read_toml
 from claimscore.errors import (
     AuthenticationError,
     ClaimscoreError,
@@ -32,32 +34,10 @@ _AGAIN = {408, 409, 424, 425, 498, 499}
 #: A gateway gave up waiting; what it waited for may be done, and billed, all the same.
 _GATEWAY_TIMEOUTS = {504, 524}
 
-_QUOTA = re.compile(
-    r"insufficient[_ ](?:quota|balance|credits?|funds)|billing_hard_limit|billing_not_active"
-    r"|exceeded_current_quota|budget_exceeded|\barrearage\b"
-    r"|credit balance is too low|spend_limit_reached|reached your specified api usage limits"
-)  # OpenAI, DeepSeek; OpenAI; Moonshot; LiteLLM; Alibaba; Anthropic
-_UNKNOWN_MODEL_CODES = {
-    *("model_not_found", "invalid_model"),
-    *("deploymentnotfound", "operationnotsupported"),  # Azure
-}
-_UNKNOWN_MODEL = re.compile(
-    r"invalid model(?: id| name|:)|not a valid model id|model not exist|server is pinned to '"
-    r"|no endpoints found|model [`'\"]?[\w./:-]+[`'\"]? does(?: not|n't) exist"
-)  # Mistral, LiteLLM; OpenRouter; DeepSeek; transformers serve; OpenRouter; vLLM
-_CONTEXT_LENGTH = re.compile(
-    r"context[_ ](?:length|window|size|limit)|maximum context|maximum (?:model|prompt) length"
-    r"|(?:prompt|input) is too long|input token count|max_model_len"
-    r"|inputs` tokens \+ `max_new_tokens|inputs` must have less than"
-)  # OpenAI, vLLM, SGLang, llama.cpp; vLLM, xAI; Anthropic, Bedrock; Google; TGI
-_CONTEXT_LENGTH_CODES = {"context_length_exceeded", "exceed_context_size_error"}
-#: LiteLLM looks a key that it does not know up in a database that it has not.
-_UNKNOWN_KEY = "no connected db."
-_CONTENT_FILTER = re.compile(
-    r"content_filter|content_policy|content management policy|moderation|\bflagged\b"
-    r"|responsibleaipolicy|data_?inspection_?failed|content exists risk|content filtering policy"
-)  # OpenAI, Azure; OpenRouter; Azure; Alibaba; DeepSeek; Anthropic
-_TOO_LARGE = re.compile(r"request too large|too large for .*?tokens per min")
+#: What refusals say, by what it means: whole codes, and patterns of words.
+_SAID = read_toml(Path(__file__).with_name("refusals.toml"))
+_WORDS = {meaning: re.compile("|".join(said["words"])) for meaning, said in _SAID.items()}
+_CODES = {meaning: frozenset(said.get("codes", ())) for meaning, said in _SAID.items()}
 _LIMIT_AND_REQUESTED = re.compile(r"limit:? ([0-9][0-9,]*)\b.*?requested:? ([0-9][0-9,]*)")
 
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
@@ -112,22 +92,23 @@ def translate_error(
     status, words, codes = refusal.status, refusal.words, refusal.codes
     refused = f"HTTP {status}: {refusal.message}"
     where = f"{base_url}: {refused}"
-    if status == 401 or _UNKNOWN_KEY in words:  # its words are left out: some quote the key
+    if status == 401 or _says("unknown_key", words):  # its words are left out: some quote the key
         why = f"refused the key (HTTP {status}); check {key_variable}"
         return AuthenticationError(f"{base_url} {why}")
     if status == 407:
         return password_wanted(base_url)
-    if status == 402 or (status in (400, 403, 429) and _QUOTA.search(words)):
+    if status == 402 or (status in (400, 403, 429) and _says("quota", words)):
         return QuotaError(f"{where}; fill the account")
     if _is_unknown_model(status, codes, words):
         return UnknownModelError(f"{base_url} has no model {model!r}: {refused}")
-    if status == 403 and not _CONTENT_FILTER.search(words):
+    if status == 403 and not _says("content_filter", words):
         return AuthenticationError(f"{where}; check {key_variable} and its rights")
     if _is_too_large(status, words):
         return RejectedError(where, "too_large")
-    if status == 429 or (status == 413 and _TOO_LARGE.search(words)):
+    if status == 429 or (status == 413 and _says("too_large", words)):
         return RateLimitError(where, refusal.retry_after_s, refusal.limits)
-    if codes & _CONTEXT_LENGTH_CODES or "is too large to process" in words:  # llama.cpp, with 500
+    is_too_long = "is too large to process" in words  # llama.cpp, with 500
+    if codes & _CODES["context_length"] or is_too_long:
         return RejectedError(where, "context_length")
     if status in (404, 405, 410, 501):
         return ConfigError(f"{where}; is this the address of the server?")
@@ -142,21 +123,25 @@ def translate_error(
     if 300 <= status < 400:
         target = refusal.location or "elsewhere"
         return ConfigError(f"{base_url} points to {target}; name that as its address")
-    if _CONTEXT_LENGTH.search(words):
+    if _says("context_length", words):
         return RejectedError(where, "context_length")
-    kind = "content_filter" if _CONTENT_FILTER.search(words) else "rejected"
+    kind = "content_filter" if _says("content_filter", words) else "rejected"
     return RejectedError(where, kind)
 
 
 # -- kinds of refusals
 
 
+def _says(meaning: str, words: str) -> bool:
+    return _WORDS[meaning].search(words) is not None
+
+
 def _is_unknown_model(status: int, codes: frozenset[str], words: str) -> bool:
     """Many servers say 400 instead of 404; their words must then be about the name."""
     if status == 404 and "model" in words:
         return True
-    named = bool(codes & _UNKNOWN_MODEL_CODES) or bool(_UNKNOWN_MODEL.search(words))
-    return named and status in (400, 403, 404)
+    named = codes & _CODES["unknown_model"] or _says("unknown_model", words)
+    return bool(named) and status in (400, 403, 404)
 
 
 def _is_too_large(status: int, words: str) -> bool:
@@ -164,7 +149,7 @@ def _is_too_large(status: int, words: str) -> bool:
 
     "Request too large ... Limit 250000, Requested 546" has been seen too: that one can.
     """
-    if status not in (413, 429) or (status == 429 and not _TOO_LARGE.search(words)):
+    if status not in (413, 429) or (status == 429 and not _says("too_large", words)):
         return False
     figures = _LIMIT_AND_REQUESTED.search(words)
     if figures is None:
