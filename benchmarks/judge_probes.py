@@ -1,23 +1,23 @@
 """What an adapter of the embedded NLI model knows of claims: the table of its model card.
 
-    python -m benchmarks.judge_probes --data FOLDER [--adapter FILE] [--share 0.15] [--only PARTS]
+    python -m benchmarks.judge_probes --data FOLDER [--adapter FILE] [--share 0.1] [--only PARTS]
 
 ``FOLDER`` holds ``nli``, ``decomposition``, ``claim_support``, ``caspr``, ``summac_benchmark`` and
 ``verification``. Texts are read as a run reads them: claims of summaries by the built-in claim
 maker, and of a source the sentences that bear on a claim. A figure is a line of JSON: part, probe,
 value, standard error (documents are resampled) and n. *word overlap* is the mean share of a claim's
-content words in those sentences. A share of .15 takes about four minutes of CPU time and less on
-two cores; planted errors and copies are always taken whole.
+content words in those sentences. Planted errors and copies are always taken whole. A share of .1
+takes about five minutes of CPU time.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import random
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,13 +29,19 @@ import claimscore
 from benchmarks.planted_errors import MARGIN, TRUE, planted_records
 from claimscore.baseline import parser
 from claimscore.config import EncoderConfig
+from claimscore.evidence import N_BEST, ranked, shared_words
+from claimscore.metrics import load_metric
 from claimscore.metrics.caspr import caspr_from_labels, pair_labels
-from claimscore.metrics.support import shared_words, threshold_of
+from claimscore.metrics.support import threshold_of
 from claimscore.pipeline.encoders import embedded, load_model
+from claimscore.pipeline.encoders.results import open_store
+from claimscore.pipeline.passes import PassInput
+from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.records.columns import in_first_half
 from claimscore.stats.agreement import best_threshold, weighted_accuracy, weighted_auc
 from claimscore.stats.bootstrap import WeightedMeasure, resamples
-from claimscore.text import content_words, copy_key, normal_form, split_sentences, word_tokens
+from claimscore.tables import CLAIMS, SUPPORT
+from claimscore.text import content_words, normal_form, split_sentences, word_tokens
 from scripts.judge.changes import reword, swap_roles
 from scripts.judge.examples import read_pairs
 from scripts.judge.pairs import human_documents, is_development
@@ -54,12 +60,8 @@ TOYS = {
 }
 ORDER = ("syn_low", "ref_similar", "ref_contrastive", "syn_high")
 
-#: Places of a model's probabilities.
-ENTAILMENT, CONTRADICTION = 0, 2
-
-#: Sentences of a source that a claim is judged by, alone and together, and the words of a longer
-#: sentence that are read at once.
-BEST, WORDS_AT_ONCE = 5, 250
+#: The place of entailment among a model's probabilities.
+ENTAILMENT = 0
 
 SAMPLES = 200
 
@@ -92,41 +94,54 @@ class Probes:
 
     def __init__(self, adapter: Path, data: Path, share: float, labels: Path | None) -> None:
         embedded.ADAPTER_PATH = adapter
-        self.model: Any = load_model("nli", EncoderConfig(dtype="bfloat16"))
+        model: Any = load_model("nli", EncoderConfig(dtype="bfloat16"))
+        self.folder = tempfile.TemporaryDirectory()  # a pair of several parts is judged once
+        self.model: Any = open_store(Path(self.folder.name)).around(model)
         self.threshold = threshold_of(self.model)
         self.data, self.share, self.labels = data, share, labels
         self.part = ""
-        self.known: dict[tuple[str, str], NDArray[np.float32]] = {}
 
     def judge(self, pairs: Sequence[tuple[str, str]]) -> Array:
         """Entailment, neutral, contradiction of pairs."""
-        normal = [(as_read(a), as_read(b)) for a, b in pairs]
-        new = [pair for pair in dict.fromkeys(normal) if pair not in self.known]
-        self.known.update(zip(new, self.model.classify(new) if new else (), strict=True))
-        values: Array = np.array([self.known[pair] for pair in normal], dtype=np.float64)
-        return values.reshape(-1, 3)
+        return np.asarray(self.model.classify(pairs), dtype=np.float64)
 
     def entailed(self, pairs: Sequence[tuple[str, str]]) -> Array:
         best: NDArray[np.intp] = self.judge(pairs).argmax(axis=1)
         return np.where(best == ENTAILMENT, 1.0, 0.0)
 
     def support(self, rows: Sequence[tuple[str, str]]) -> Judged:
-        """Judge claims by sources as the pass ``support`` does."""
-        if not rows:
-            return Judged(*np.empty((3, 0)))
-        premises = premises_of(rows)
-        pairs = [(p, claim) for (_, claim), ps in zip(rows, premises, strict=True) for p in ps]
-        every = iter(np.split(self.judge(pairs), np.cumsum([len(ps) for ps in premises])[:-1]))
-        found = []
-        for (_, claim), ps, values in zip(rows, premises, every, strict=True):
-            if not ps:
-                found.append((1.0, 0.0, 1.0))
-                continue
-            alone = values[: max(1, len(ps) - 1)]
-            best = int(alone[:, ENTAILMENT].argmax())
-            place = best if alone[best, ENTAILMENT] >= self.threshold else 0
-            support, against = values[:, ENTAILMENT].max(), alone[place, CONTRADICTION]
-            found.append((support, against, overlap(ps[-1], claim)))
+        """Judge claims by sources in the pass ``support``, as a run does."""
+        by_source: dict[str, list[str]] = {}
+        for source, claim in dict.fromkeys(rows):
+            by_source.setdefault(source, []).append(claim)
+        names = {str(place): source for place, source in enumerate(by_source)}
+        claims: list[dict[str, object]] = [
+            {"id": name, "side": "summary", "text": claim}
+            for name, source in names.items()
+            for claim in by_source[source]
+        ]
+        records = pl.DataFrame(
+            {"id": list(names), "source": list(by_source)},
+            {"id": pl.String, "source": pl.String},
+        )
+        tables = {CLAIMS.name: CLAIMS.frame(claims)}
+        (need,) = load_metric("faithfulness").requires.passes
+        given = PassInput(
+            self.model, need, records, tables.__getitem__, frozenset(), lambda n: lambda done: None
+        )
+        judged = SUPPORT_PASS.compute(given).rows[SUPPORT.name]
+        values = {
+            (names[name], claim): (probability, contradiction)
+            for name, claim, probability, contradiction in judged.select(
+                "id", "claim", "probability", "contradiction"
+            ).iter_rows()
+        }
+        words = {
+            (source, claim): share
+            for source, of_source in by_source.items()
+            for claim, share in zip(of_source, overlaps(source, of_source), strict=True)
+        }
+        found = [(*values[row], words[row]) for row in rows]
         return Judged(*np.array(found, dtype=np.float64).reshape(-1, 3).T)
 
     def show(self, probe: str, measure: WeightedMeasure, documents: Sequence[Any]) -> None:
@@ -213,38 +228,16 @@ class Probes:
         return pl.concat([self.sample(table.filter(label=label), n / 2) for label in (0, 1)])
 
 
-as_read = functools.lru_cache(maxsize=None)(normal_form)
-
-
-def premises_of(rows: Sequence[tuple[str, str]]) -> list[list[str]]:
-    """By row the best sentences of the source, those that share most of the claim's words first,
-    and last, of more than one, all of them in the order of the source. None for a claim that is a
-    copy of a sentence: it is supported."""
-    claims_by_source: dict[str, list[str]] = {}
-    for source, claim in dict.fromkeys(rows):
-        claims_by_source.setdefault(source, []).append(claim)
-    premises: dict[tuple[str, str], list[str]] = {}
-    for source, claims in claims_by_source.items():
-        lines = [as_read(line) for line in split_sentences(source)]
-        sentences = [part for line in lines for part in short_parts(line)]
-        shared = shared_words(sentences, claims).T
-        exact, folded = ({copy_key(line, case=case) for line in lines} for case in (True, False))
-        lower = {copy_key(line) for line in lines if line.islower()}
-        for claim, words in zip(claims, shared, strict=True):
-            order = np.argsort(-words, kind="stable")[:BEST]
-            best = [sentences[i] for i in order]
-            together = [" ".join(sentences[i] for i in sorted(order))] if len(order) > 1 else []
-            copied = copy_key(claim) in exact or copy_key(claim, case=False) in (
-                folded if claim.islower() else lower
-            )
-            premises[source, claim] = [] if copied else best + together
-    return [premises[row] for row in rows]
-
-
-def short_parts(sentence: str) -> Iterator[str]:
-    words = sentence.split()
-    for start in range(0, len(words), WORDS_AT_ONCE):
-        yield " ".join(words[start : start + WORDS_AT_ONCE])
+def overlaps(source: str, claims: Sequence[str]) -> list[float]:
+    """Of each claim the share of its content words in the sentences that it is judged by."""
+    sentences = [normal_form(sentence) for sentence in split_sentences(source)]
+    best = (ranked(near)[:N_BEST] for near in shared_words(sentences, claims).T)
+    shares = []
+    for claim, places in zip(claims, best, strict=True):
+        words = content_words(claim)
+        known = content_words(" ".join(sentences[place] for place in places))
+        shares.append(sum(n for word, n in words.items() if word in known) / max(1, words.total()))
+    return shares
 
 
 def claims_of(texts: Sequence[str]) -> list[list[str]]:
@@ -254,12 +247,6 @@ def claims_of(texts: Sequence[str]) -> list[list[str]]:
     for text, claim in made.filter(pl.col("left_out").is_null())["text", "claim"].iter_rows():
         claims[text].append(claim)
     return claims
-
-
-def overlap(text: str, claim: str) -> float:
-    """The share of the claim's content words that the text has."""
-    words, known = content_words(claim), content_words(text)
-    return sum(n for word, n in words.items() if word in known) / max(1, words.total())
 
 
 def soft_minimum(values: Array) -> float:
@@ -559,7 +546,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("--data", type=Path, required=True)
     options.add_argument("--adapter", type=Path, default=embedded.ADAPTER_PATH)
-    options.add_argument("--share", type=float, default=1.0, help="0.15: under 5 CPU minutes")
+    options.add_argument("--share", type=float, default=1.0, help="0.1: about five CPU minutes")
     options.add_argument("--only", default=",".join(names), help=f"some of {', '.join(names)}")
     options.add_argument("--labels", type=Path, help="file for 40 pairs of claims of CASPR's part")
     given = options.parse_args()
