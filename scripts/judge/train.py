@@ -21,15 +21,13 @@ from pathlib import Path
 
 import polars as pl
 
-from claimscore.pipeline.encoders.embedded import read_adapter
-from scripts.judge.examples import LABEL2ID, read_pairs, training_files
-from scripts.judge.model import load_embedded_nli, write_adapter
+from scripts.judge.claim_calibration import calibrate_claims, write_fit
+from scripts.judge.examples import read_pairs, training_files
 from scripts.judge.monotone import monotone_pairs
 from scripts.judge.pairs import PASSAGE_KINDS, claim_pairs
-from scripts.judge.training import Phase, evaluate, predict_logits, train
+from scripts.judge.training import Phase, evaluate, train
 from scripts.judge.verification import verification_pairs
 
-THRESHOLD_PAIRS = 4000
 FIRST_WEIGHTS = {
     **dict.fromkeys(("joci_", "mpe_"), 0.0),
     **{"synthetic_review": 0.6, "help_": 2.0, "monli_": 3.0, "fw_negation": 2.0},
@@ -178,26 +176,6 @@ def phases(
     return [fifth] if start else [first, second, third, fourth, fifth]
 
 
-def fit_threshold(adapter: Path, pairs: pl.DataFrame) -> float:
-    """The probability of entailment from which on a text carries a claim, written to the adapter.
-
-    It is that of the highest balanced accuracy, to two digits, the middle one of several.
-    """
-    pairs = pairs.sample(min(THRESHOLD_PAIRS, len(pairs)), seed=1)
-    model, tokenizer = load_embedded_nli(adapter=adapter)
-    logits, labels = predict_logits(model, tokenizer, pairs)
-    entailed = logits.double().softmax(dim=-1).numpy()[:, LABEL2ID["entailment"]]
-    holds = labels.numpy() == LABEL2ID["entailment"]
-    steps = [round(0.01 * step, 2) for step in range(1, 100)]
-    supported = [entailed >= step for step in steps]
-    right = [(yes[holds].mean() + (~yes[~holds]).mean()) / 2 for yes in supported]
-    best = [step for step, share in zip(steps, right, strict=True) if share == max(right)]
-    threshold = best[len(best) // 2]
-    content = read_adapter(adapter)
-    write_adapter(adapter, content.tensors, {**content.metadata, "threshold": repr(threshold)})
-    return threshold
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--data", type=Path, required=True)
@@ -210,9 +188,8 @@ def main() -> None:
     for phase in phases(*folders, given.out, given.start):
         train(phase)
     print(evaluate(given.out, [given.data]))
-    known = read_pairs(training_files([given.data]))
-    pairs = claim_pairs(given.human_claims, known, development=True)
-    print(f"threshold: {fit_threshold(given.out, pairs):.2f}")
+    fit, threshold = calibrate_claims(given.out, given.verification, given.data)
+    write_fit(given.out, given.out, fit, threshold)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 from claimscore.baseline.provider import ClaimMaker
-from claimscore.metrics.support import shared_words
+from claimscore.evidence import shared_words
 from claimscore.text import content_words, normal_form, split_sentences
 from scripts.judge.changes import CONTRADICTED, ENTAILED, NEUTRAL, contradict, denied
 from scripts.judge.edits import entity_edits

@@ -1,5 +1,6 @@
 """`scripts/judge` makes pairs with labels that hold, and learns from them, in small."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from claimscore.pipeline.encoders import embedded
-from scripts.judge import calibration, training, verification
+from scripts.judge import calibration, claim_calibration, training, verification
 from scripts.judge import pairs as made
 from scripts.judge.examples import (
     LABEL2ID,
@@ -126,6 +127,83 @@ def test_calibration_by_hand() -> None:
     rows = [[0.9, 0.1]] * 4
     assert calibration.best_temperature(rows, [0, 0, 0, 1]) == pytest.approx(2, abs=1e-4)
     assert calibration.best_temperature(rows, [0, 0, 0, 0]) is None
+
+
+def test_support_of_claims_by_hand() -> None:
+    """A shift of ln 2 doubles the odds of entailment, a temperature of .5 squares all odds."""
+    rows = np.log([[0.2, 0.4, 0.4], [0.6, 0.2, 0.2], [0.5, 0.25, 0.25]])
+    both = calibration.Claims(rows, np.array([0, 0, 1]), np.array([1, 0]), np.ones(2))
+    fits = [calibration.Fit(1.0, np.log(2)), calibration.Fit(0.5, 0.0)]
+    assert calibration.supported(both, calibration.Fit()) == pytest.approx([0.6, 0.5])
+    assert calibration.supported(both, fits[0]) == pytest.approx([0.75, 2 / 3])
+    assert calibration.supported(both, fits[1]) == pytest.approx([0.36 / 0.44, 2 / 3])
+    assert calibration.supported(both.only([False, True]), fits[0]) == pytest.approx([2 / 3])
+    wanted = (0.1 + abs(2.7 - 2)) / 4
+    values, right = np.array([0.1, 0.9, 0.9, 0.9]), np.array([0, 1, 1, 0])
+    assert calibration.reliability_error(values, right, np.ones(4)) == pytest.approx(wanted)
+    spread = np.array([0.2, 0.4, 0.6, 0.8])
+    assert calibration.best_threshold(spread, np.array([0, 0, 1, 1]), np.ones(4)) == 0.51
+
+
+@pytest.mark.parametrize(("label", "most"), [(0, 2.0), (1, 0.5)], ids=["free", "ln 5/3 at most"])
+def test_claims_are_fitted_as_far_as_pairs_allow(label: int, most: float) -> None:
+    """Half of the claims hold where the model says .2: it should say .5."""
+    rows = np.log(np.tile([0.2, 0.4, 0.4], (4, 1)))
+    claims = calibration.Claims(rows, np.arange(4), np.array([0, 1, 0, 1]), np.ones(4))
+    pairs = calibration.Pairs(np.log([[0.3, 0.5, 0.2]]), np.array([label]))
+    fit = calibration.best_fit(claims, pairs)
+    assert fit.shift <= most
+    before, after = (calibration.supported(claims, one)[0] for one in (calibration.Fit(), fit))
+    assert before == pytest.approx(0.2)
+    assert 0.3 < after <= 0.5 + 1e-3
+
+
+def test_the_calibration_of_claims_is_written_to_the_adapter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that says .2 of what is supported, and less of the rest."""
+
+    class Judge(claim_calibration.Judge):
+        def __init__(self, adapter: Path) -> None:
+            """No model is loaded."""
+
+        def logits(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+            entailed = np.array([0.2 if "red" in text else 0.02 for text, _ in pairs])
+            return np.log(np.stack([entailed, (1 - entailed) / 2, (1 - entailed) / 2], axis=1))
+
+    monkeypatch.setattr(claim_calibration, "Judge", Judge)
+    docs = [str(n) for n in range(60) if made.is_development(str(n))]
+    rows = pl.DataFrame(
+        {
+            "premise": "The kettle is red. It boils." if n % 2 else "It boils. It is new.",
+            **{"claim": "It is red.", "doc": doc, "kind": "", "source": "ragtruth_qa"},
+            **{"label": "supported" if n % 2 else "unsupported", "level": "sentence"},
+            **{"implicit_true": False, "due_to_null": False},
+        }
+        for n, doc in enumerate(docs)
+    )
+    folders = {name: tmp_path / name for name in ("verification", "nli", "claim_support")}
+    for folder in folders.values():
+        folder.mkdir()
+    for name in ("ragtruth_dev", *claim_calibration.FILES):
+        rows.write_parquet(folders["verification"] / f"{name}.parquet")
+    pairs = pl.DataFrame({"premise": ["a"], "hypothesis": ["b"], "label": ["neutral"]})
+    for name in training.CALIBRATION_SETS:
+        pairs.write_parquet(folders["nli"] / f"{name}.parquet")
+    decisions = rows.select(summary="premise", scu="claim", label=pl.col("label").eq("supported"))
+    decisions.cast({"label": pl.Int64}).write_parquet(folders["claim_support"] / "realsumm.parquet")
+    out = tmp_path / "fitted.safetensors"
+    given = ["--adapter", str(embedded.ADAPTER_PATH), "--data", str(tmp_path), "--out", str(out)]
+    monkeypatch.setattr("sys.argv", ["claim_calibration", *given])
+    claim_calibration.main()
+    shown = capsys.readouterr().out
+    assert "not fitted on" in shown
+    before, after = (embedded.read_adapter(path) for path in (embedded.ADAPTER_PATH, out))
+    assert after.threshold is not None
+    assert after.temperature != before.temperature
+    moved = (after.tensors["head.f2.bias"] - before.tensors["head.f2.bias"]).float()
+    assert moved[LABEL2ID["entailment"]] > 0
+    assert moved.count_nonzero() == 1
 
 
 # The pairs about claims
