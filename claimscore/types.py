@@ -43,7 +43,8 @@ class Request:
     parameters that the server gets as they stand (`seed`, `reasoning_effort`).
 
     `shared` is no part of it either: the text in the last message after whose end its prompts
-    differ. Of requests that share one, the first is answered before the others are sent.
+    differ. Of requests that share one, the first is answered before the others are sent. Nor are
+    `texts`: what stands in the last message for each placeholder of the prompt.
     """
 
     provider: str
@@ -58,15 +59,19 @@ class Request:
     top_logprobs: int = 0
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     shared: str = dataclasses.field(default="", compare=False, repr=False)
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
 
 class SimilarRequests(Sequence[Request]):
-    """Requests that differ from `template` in the content of their last message alone; each is made
-    when it is asked for."""
+    """Requests that differ from `template` in the content of their last message and the texts in it
+    alone (`columns`: placeholder -> the text of each); each is made when it is asked for."""
 
-    def __init__(self, template: Request, contents: Sequence[str]) -> None:
+    def __init__(
+        self, template: Request, contents: Sequence[str], columns: Mapping[str, Sequence[str]]
+    ) -> None:
         self.template = template
         self.contents = contents
+        self.columns = columns
 
     def __len__(self) -> int:
         return len(self.contents)
@@ -77,10 +82,12 @@ class SimilarRequests(Sequence[Request]):
     def __getitem__(self, index: slice) -> SimilarRequests: ...
     def __getitem__(self, index: int | slice) -> Request | SimilarRequests:
         if isinstance(index, slice):
-            return SimilarRequests(self.template, self.contents[index])
+            columns = {name: texts[index] for name, texts in self.columns.items()}
+            return SimilarRequests(self.template, self.contents[index], columns)
         *before, last = self.template.messages
         messages = (*before, last._replace(content=self.contents[index]))
-        return dataclasses.replace(self.template, messages=messages)
+        texts = {name: column[index] for name, column in self.columns.items()}
+        return dataclasses.replace(self.template, messages=messages, texts=texts)
 
 
 class Usage(NamedTuple):

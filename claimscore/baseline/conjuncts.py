@@ -53,12 +53,18 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         return False
     if _is_compared(tree, first) and not _is_compared(tree, last) and not tree.of(last, "det"):
         return False
+    described = tree.heads[first] if tree.labels[first] == "amod" else None
+    joining = {"and", "both"}
+    if described is not None and tree.has_article(described):
+        joining |= {"but", "yet"}
     if not any(members[-2] < c < last for c in conjunctions) or any(
-        tree.lower[c] not in ("and", "both") for c in conjunctions
+        tree.lower[c] not in joining for c in conjunctions
     ):
         return False
     if first in tree.hypothetical or not is_plain_list(tree, members):
         return False
+    if any(tree.tags[c] == "WRB" for c in tree.of(first, "advmod")):
+        return False  # "how nice and clean it is"
     behind = max(own_words(tree, members)[-1]) + 1
     if tree.lower[behind : behind + 2] == [",", "to"]:
         return False  # one of several purposes has it
@@ -78,8 +84,9 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         alike = placed or len({tree.lower[m] for m in members}) == 1
         return alike and len({tree.is_time(m) for m in members}) == 1
     if tree.tags[first].startswith("JJ"):
-        predicates = ("acomp", "attr", "conj", "ROOT")
-        return tree.labels[first] in predicates or _are_kinds(tree, members)
+        if described is not None and not _are_kinds(tree, members):
+            return _has_each(tree, described, members)
+        return tree.labels[first] in ("acomp", "amod", "attr", "conj", "ROOT")
     if _may_be_another(tree, members):
         return False
     if tree.labels[first] == "pobj" and _joins(tree, tree.heads[first]):
@@ -128,6 +135,19 @@ def _are_kinds(tree: Tree, members: list[int]) -> bool:
     """Whether words before a plural noun name kinds of it: "Telugu and Tamil films"."""
     noun = tree.heads[members[0]]
     return tree.tags[noun] == "NNS" and all(tree.is_capital(m) for m in members)
+
+
+def _has_each(tree: Tree, noun: int, members: list[int]) -> bool:
+    """Whether a noun has each of the qualities before it: "a clean and safe flat"."""
+    is_any = tree.tags[noun] == "NNS" and not tree.of(noun, "det", "poss", "nummod", "predet")
+    return (
+        (is_any or (tree.has_article(noun) and tree.tags[noun] == "NN"))
+        and members[-1] + 1 == noun
+        and tree.labels[tree.first_conjunct(noun)] in ("attr", "dobj", "pobj")
+        and all(tree.tags[m] in ("JJ", "VBN", "VBG") and tree.words[m].islower() for m in members)
+        and words_of("contrasting").isdisjoint(tree.lower[m] for m in members)
+        and tree.of(noun, "amod") == members[:1]
+    )
 
 
 def _may_be_another(tree: Tree, members: list[int]) -> bool:
@@ -194,7 +214,8 @@ def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
         return True
     if tree.of(first, "det") and not any(tree.of(m, "det", "poss") for m in members[1:]):
         return True
-    if tree.labels[first] == "oprd" or any(tree.has_article(m) for m in members[1:]):
+    others = any(tree.has_article(m) for m in members[1:])
+    if tree.labels[first] == "oprd" or (others and not tree.has_article(first)):
         return True
     if any(tree.tags[c] == "PRP$" for m in members[1:] for c in tree.of(m, "poss")):
         return True
@@ -311,7 +332,14 @@ def choose(
                 dropped -= tree.subtree(child)
     if member != first:
         start = min(shares[member] & nodes, default=member)
-        if tree.tags[first][:2] in ("NN", "JJ"):
+        if tree.labels[first] == "amod":
+            determiners = tree.of(tree.heads[first], "det")
+            dropped |= set(determiners)
+            if tree.lower[(determiners or [first])[0]] in ("a", "an"):
+                inserts = {start: (article(tree.words[start]),)}
+            else:
+                inserts = {start: tuple(determiners)}
+        elif tree.tags[first][:2] in ("NN", "JJ"):
             inserts = _shared_determiner(tree, first, member, start)
             adjective = _shared_adjective(tree, first, member)
             if adjective:

@@ -33,6 +33,8 @@ def is_doubtful_word(tree: Tree, index: int) -> bool:
         return index not in tree.brackets
     if low in ("*", "no.") or low.startswith("..") or (low == "no" and index >= len(tree) - 2):
         return True
+    if low == "so" and label == "cc":
+        return True
     if low == "however" and tree.labels[index + 1 : index + 2] != ["punct"]:
         return min(tree.subtree(head)) < index  # another clause begins there
     if label == "appos" and tree.tags[index] in ("NN", "JJ"):
@@ -114,7 +116,7 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
         return not tree.of(verb, "dobj", "attr", "acomp", "npadvmod", "xcomp", "ccomp")
     if tree.of(first, "auxpass") and not auxiliaries:
         perfect = any(tree.lower[a] == "been" for a in tree.auxiliaries(first))
-        if tag == "VBD" and (perfect or tree.lower[verb] in words_of("suffered")):
+        if tag == "VBD" and perfect:
             return True
         if tree.lower[verb] in words_of("naming"):
             return tag == "VBD" or not tree.of(verb, "oprd", "dobj", "prep")

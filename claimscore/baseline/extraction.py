@@ -12,7 +12,8 @@ decompositions of FActScore (Min et al. 2023).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from claimscore.baseline import modifiers
@@ -37,17 +38,18 @@ from claimscore.baseline.doubts import (
     precedes_object,
 )
 from claimscore.baseline.surface import Draft, Items, Unsure, article, be, past_of, text_of
-from claimscore.baseline.tree import Tree, Words, words_of
+from claimscore.baseline.tree import SUBJECTS, Tree, Words, words_of
 
 MAX_WORDS = 90
 #: More claims of one clause than this: coordinations are cut in its adjuncts only.
 _MANY = 8
 _MOST_MEMBERS = 10
 _OBJECTS = ("dobj", "attr", "acomp", "oprd", "ccomp", "dative")
-_SUBJECTS = ("nsubj", "nsubjpass", "expl")
+_SUBJECTS = (*SUBJECTS, "expl")
 #: Prepositions that belong to a noun without an article before them: "in line for".
 _AFTER_BARE = ("by", "for", "from", "in", "of", "on", "over", "to", "with")
 _SINGULAR = {"were": "was", "are": "is", "have": "has", "do": "does"}
+_PLURAL = {"was": "were", "is": "are", "'s": "are"}
 
 
 class VerbForm(NamedTuple):
@@ -62,7 +64,8 @@ class _Part(NamedTuple):
 
     nodes: set[int]
     inserts: Inserts
-    is_singular: bool = False
+    #: Forms of its verb that change, for a subject of another number.
+    verbs: Mapping[str, str] = MappingProxyType({})
 
 
 def extract(tree: Tree) -> list[str] | None:
@@ -647,11 +650,17 @@ class _Extraction:
         if not all(member in part.nodes for member in coordination.members):
             yield part
             return
-        is_subject = tree.labels[coordination.members[0]] in ("nsubj", "nsubjpass")
+        first = coordination.members[0]
+        is_there = tree.labels[first] == "attr" and tree.of(tree.heads[first], "expl")
         for member in coordination.members:
             nodes, inserts = choose(tree, part.nodes, coordination, member)
-            is_singular = is_subject and tree.tags[member] in ("NN", "NNP")
-            yield _Part(nodes, {**part.inserts, **inserts}, part.is_singular or is_singular)
+            verbs = part.verbs
+            if tree.labels[first] in SUBJECTS or (is_there and member != first):
+                if tree.tags[member] in ("NN", "NNP"):
+                    verbs = _SINGULAR
+                elif tree.tags[member] == "NNS" and is_there:
+                    verbs = _PLURAL
+            yield _Part(nodes, {**part.inserts, **inserts}, verbs)
 
     def _items(self, parts: list[_Part], nodes: Words, listing: int) -> list[_Part]:
         """Of "films including X and Y": the films without the list, X, and Y."""
@@ -673,6 +682,8 @@ class _Extraction:
             if tree.lower[tree.heads[tree.heads[head]]] not in words_of("amounts"):
                 break
             head = tree.heads[tree.heads[head]]
+        if tree.labels[head] == "attr":
+            return parts  # "there are plenty of sights such as"
         items = tree.of(listing, "pobj")
         if len(items) != 1 or head not in nodes or not tree.subtree(listing) <= tree.subtree(head):
             return parts
@@ -724,12 +735,11 @@ class _Extraction:
         covers = frozenset(x for x in items if isinstance(x, int))
         if verb is not None:
             covers |= {verb}
-            if part.is_singular:
-                finite = {verb, *tree.auxiliaries(verb)}
-                items = [
-                    _SINGULAR.get(tree.lower[x], x) if x in finite and isinstance(x, int) else x
-                    for x in items
-                ]
+            finite = {verb, *tree.auxiliaries(verb)}
+            items = [
+                part.verbs.get(tree.lower[x], x) if isinstance(x, int) and x in finite else x
+                for x in items
+            ]
         return Draft(tuple(items), covers)
 
     # Nouns
@@ -767,7 +777,7 @@ class _Extraction:
             verb = tree.heads[verb]
         return tree.is_verb(verb) and tree.is_past(verb)
 
-    def _antecedent(self, noun: int, clause: int) -> list[int]:
+    def _antecedent(self, noun: int, clause: int) -> Items:
         about = modifiers.antecedent(self.tree, noun, clause)
         if about is None:
             raise Unsure
@@ -775,7 +785,8 @@ class _Extraction:
 
     def _apposition(self, noun: int, other: int, is_past: bool) -> Iterable[Draft]:
         tree = self.tree
-        name = tree.trim(n for n in modifiers.noun_phrase(tree, noun) if n not in tree.brackets)
+        words = (n for n in modifiers.noun_phrase(tree, noun) if n not in tree.brackets)
+        name = modifiers.defined(tree, tree.trim(words))
         verb = be(is_past, tree.tags[noun] in ("NNS", "NNPS"))
         nodes = set(tree.trim(modifiers.without_modifiers(tree, tree.subtree(other))))
         for part in self._parts(nodes, None, nodes):
@@ -784,14 +795,12 @@ class _Extraction:
             bare = tree.tags[other] == "NN" and not tree.of(other, "det", "poss")
             needs = bare and draft.items[0] == first and tree.tags[first] not in ("NNP", "CD")
             put_in = (article(tree.words[first]),) if needs and tree.lower[first] != "one" else ()
-            yield Draft((*name, verb, *put_in, *draft.items), draft.covers | set(name))
+            items = (*name, verb, *put_in, *draft.items)
+            yield Draft(items, frozenset(x for x in items if isinstance(x, int)) | draft.covers)
 
     def _relative(self, noun: int, clause: int) -> list[Draft]:
         tree = self.tree
-        phrase = self._antecedent(noun, clause)
-        about: Items = tuple(phrase)
-        if tree.of(clause, "acomp"):  # "has a bar that is nice" says so of this bar alone
-            about = tuple("the" if tree.lower[n] in ("a", "an") else n for n in phrase)
+        about = self._antecedent(noun, clause)
         word = modifiers.relative_word(tree, clause)
         low = tree.lower[word] if word is not None else ""
         if low == "whose":

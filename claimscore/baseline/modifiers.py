@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from claimscore.baseline.surface import Draft, article, be
+from claimscore.baseline.surface import Draft, Items, article, be
 from claimscore.baseline.tree import FINITE, Tree, words_of
 
 _COMMON = ("NN", "NNS")
@@ -39,7 +39,10 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
     if not tree.follows_comma(clause):
         if _is_quantified(tree, noun) or tree.tags[noun] in ("DT", "WP", "PRP"):
             return False
-        if tree.tags[noun] in _COMMON and not tree.of(noun, "det", "poss", "nummod"):
+        described = [noun, tree.first_conjunct(noun)] if is_predicate(tree, noun) else [noun]
+        if tree.tags[noun] in _COMMON and not any(
+            tree.of(n, "det", "poss", "nummod") for n in described
+        ):
             return False
         if any(tree.lower[n] == "one" for n in tree.of(noun, "nummod")):
             return False
@@ -215,15 +218,18 @@ def leaves(tree: Tree, noun: int, child: int) -> bool:
     """Whether a phrase of a noun is no part of the claims that the noun stands in."""
     label = tree.labels[child]
     if label == "relcl" and is_relative_claim(tree, noun, child):
-        predicate = tree.labels[tree.first_conjunct(noun)] == "attr"
-        return (
-            tree.follows_comma(child) or predicate or tree.has_article(noun) or tree.is_name(noun)
-        )
+        is_known = tree.has_article(noun) or tree.is_name(noun)
+        return tree.follows_comma(child) or is_known or is_predicate(tree, noun)
     if label == "acl" and is_participle_claim(tree, noun, child):
-        return tree.follows_comma(child) or tree.is_name(noun) or tree.lower[child] == "born"
+        return tree.follows_comma(child) or tree.is_name(noun) or is_predicate(tree, noun)
     if label == "prep":
         return is_origin(tree, noun, child)
     return label == "appos" and is_apposition_claim(tree, noun, child)
+
+
+def is_predicate(tree: Tree, noun: int) -> bool:
+    """Whether a noun, or the first one of its list, says what the subject is."""
+    return tree.labels[tree.first_conjunct(noun)] == "attr"
 
 
 def is_origin(tree: Tree, noun: int, phrase: int) -> bool:
@@ -291,10 +297,11 @@ def noun_phrase(tree: Tree, noun: int) -> list[int]:
     return tree.trim(without_modifiers(tree, nodes))
 
 
-def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
-    """Whom a relative clause or participle is about; None where that is not certain.
+def antecedent(tree: Tree, noun: int, clause: int) -> Items | None:
+    """What a relative clause or participle is about; None where that is not certain.
 
-    Of "X is an actor who ..." it is X.
+    Of "X is an actor who ..." it is X, of "this is a bar that ..." this bar, of "has a bar that
+    ..." the bar.
     """
     first = tree.first_conjunct(noun)
     verb = tree.heads[first]
@@ -302,9 +309,12 @@ def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
         return None  # "when she was six, an event that"
     subject = tree.subject(verb)
     if tree.labels[first] == "attr" and tree.has_article(first) and subject is not None:
+        if tree.lower[subject] == "this" and first == noun:
+            before = (c for c in tree.of(noun, "compound") if c == noun - 1)
+            return (subject, *before, noun)
         is_there = tree.labels[subject] == "expl" or tree.tags[subject] == "DT"
         if tree.lower[verb] in words_of("linking") and not is_there:
-            return subject_phrase(tree, subject)
+            return tuple(subject_phrase(tree, subject) or ()) or None
     if any(conjunct < clause for conjunct in tree.of(noun, "conj")) or tree.tags[noun] == "PRP":
         return None
     if tree.labels[noun] == "appos" and tree.has_article(noun) and tree.is_name(tree.heads[noun]):
@@ -320,7 +330,12 @@ def antecedent(tree: Tree, noun: int, clause: int) -> list[int] | None:
     title = title_of(tree, noun)
     gone = tree.subtree(clause) | tree.brackets | set(title.words if title else ())
     gone = gone.union(*(tree.subtree(c) for c in tree.of(noun, "appos") if tree.follows_comma(c)))
-    return tree.trim(n for n in noun_phrase(tree, noun) if n not in gone)
+    return defined(tree, tree.trim(n for n in noun_phrase(tree, noun) if n not in gone))
+
+
+def defined(tree: Tree, phrase: Iterable[int]) -> Items:
+    """A noun phrase of which more is said: "the" for "a"."""
+    return tuple("the" if tree.lower[n] in ("a", "an") else n for n in phrase)
 
 
 def subject_phrase(tree: Tree, subject: int) -> list[int] | None:

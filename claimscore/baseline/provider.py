@@ -148,12 +148,8 @@ def _capitalised(text: str) -> str:
 
 
 #: The model's name: another one for every change of what it answers.
-MODEL = "builtin-parser-6"
+MODEL = "builtin-parser-7"
 
-# Greedy up to the last closing tag ahead of the context after it: texts may contain the tag.
-_BLOCK = re.compile(
-    r"(?s)(?:<before>(.*?)</before>\s*)?<text>(?:(.*)</text>\s*<after>.*</after>|(.*)</text>)"
-)
 _NUMBERED = re.compile(r"(\d+)\. (.*)")
 #: Most requests whose sentences are parsed together.
 _TOGETHER = 32
@@ -273,17 +269,15 @@ def _asks_for_ambiguous(request: Request) -> bool:
 
 
 def texts_of(request: Request) -> list[Passage]:
-    """The texts that a request is about: of its last user message the numbered list where several
-    answers are asked for, else the `<text>` block with the `<before>` block ahead of it, else all
-    of it."""
+    """The texts that a request is about: where several answers are asked for, the numbered list;
+    else what stands for `$text` with `$before` ahead of it, or for the only placeholder of a
+    prompt; else all of the last user message. A text moves none of them, whatever tags it has."""
+    given = request.texts
     content = next((m.content for m in reversed(request.messages) if m.role == "user"), "")
     if _is_numbered(request):
-        return [Passage(text) for text in numbered_texts(content)]
-    block = _BLOCK.search(content)
-    if block is None:
-        return [Passage(content.strip())]
-    before, *texts = block.groups(default="")
-    return [Passage("".join(texts).strip(), before)]
+        return [Passage(text) for text in numbered_texts(given.get("texts", content))]
+    only = next(iter(given.values())) if len(given) == 1 else content
+    return [Passage(given.get("text", only).strip(), given.get("before", ""))]
 
 
 def numbered_texts(content: str) -> list[str]:

@@ -112,6 +112,9 @@ def _subject(tree: Tree, root: int) -> Subject:
     low, tag = tree.lower[head], tree.tags[head]
     if low in _PRONOUN:
         return Subject(low, _PRONOUN[low], head, head not in tree.unsure)
+    nouns = tree.of(root, "attr") if low == "this" and tree.lower[root] in words_of("be") else []
+    if nouns and tree.tags[nouns[0]] == "NN" and not tree.of(nouns[0], "conj", "prep"):
+        return Subject(f"this {tree.lower[nouns[0]]}", "thing", head, True)
     members = [head, *tree.of(head, "conj")]
     is_human = any(_is_human(tree, noun) for noun in members)
     if head in tree.unsure or not tag.startswith("NN") or len(members) > 1:
@@ -193,7 +196,8 @@ def _leads(tree: Tree, pronoun: str, place: int) -> bool:
 
 
 def _only_noun(tree: Tree, pronoun: str, place: int) -> str:
-    """The subject before "it" or "they" that has the only noun which agrees; "" for none."""
+    """The subject before "it" or "they" that has the only noun which agrees, or what there is, what
+    something has or what was made; "" for none."""
     nouns = [noun for noun in range(place) if _agrees(tree, noun, pronoun)]
     if len(nouns) != 1 or nouns[0] in tree.unsure:
         return ""
@@ -202,12 +206,21 @@ def _only_noun(tree: Tree, pronoun: str, place: int) -> str:
     if tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] == "of":
         subject = above
     determiners = [tree.lower[c] for c in tree.of(noun, "det")]
-    if tree.labels[subject] not in SUBJECTS or determiners not in (["the"], ["this"], ["these"]):
-        return ""
-    if not {tree.labels[c] for c in tree.children[subject]} <= {*_BEFORE_NOUNS, "prep"}:
+    known = [["the"], ["this"], ["these"]]
+    inside = {*_BEFORE_NOUNS, "prep"}
+    if tree.labels[subject] not in SUBJECTS:
+        says = tree.of(tree.heads[place], "acomp", "attr", "dobj", "ccomp")
+        has = tree.lower[tree.heads[subject]] in words_of("offering")
+        if tree.labels[subject] == "dobj" and says and not has:
+            return ""  # "won the cup and it was a surprise"
+        if tree.labels[subject] not in ("attr", "dobj") or tree.labels[place] not in SUBJECTS:
+            return ""
+        known += [[], ["a"], ["an"]]
+        inside |= {"acl", "relcl"}
+    if determiners not in known or not {tree.labels[c] for c in tree.children[subject]} <= inside:
         return ""
     if tree.tags[subject] != "DT":
-        return _phrase(tree, noun)
+        return ("" if determiners else "the ") + re.sub("^an? ", "the ", _phrase(tree, noun))
     text = _words(tree, subject, noun)
     return text[0].lower() + text[1:]
 
@@ -217,12 +230,13 @@ def _agrees(tree: Tree, noun: int, pronoun: str) -> bool:
     tag, label, low = tree.tags[noun], tree.labels[noun], tree.lower[noun]
     if label in ("compound", "nmod", "npadvmod") or low in words_of("times"):
         return False
-    if label == "attr" and tree.lower[tree.heads[noun]] in words_of("be"):
+    if label == "attr" and not tree.of(tree.heads[noun], "expl"):
         return False  # it says what the subject is
     if any(tree.lower[c] == "your" for c in tree.of(noun, "poss")):
         return False  # "will ease your mind because it"
     if label == "pobj" and tag == "NN" and not tree.children[noun]:
-        return tree.lower[tree.heads[noun]] not in ("at", "in", "of", "on")  # "on offer"
+        above = tree.lower[tree.heads[noun]]
+        return above not in ("at", "by", "for", "in", "of", "on")  # "on offer"
     if pronoun == "they":
         return tag in ("NNS", "NNPS") or low in _GROUPS
     return tag in ("NN", "NNP") and low != "staff" and not (tag == "NN" and _is_human(tree, noun))
@@ -407,9 +421,9 @@ def completed(claim: str, names: Mapping[str, str], her: frozenset[str]) -> str:
     `her` are the labels of "her" in its sentence: where they differ the pronoun stays.
     """
     for pronoun, name in names.items():
-        if any(
-            word in claim for word in name.split() if word[0].isupper() or word == name.split()[-1]
-        ):
+        *others, last = map(re.escape, name.split())
+        named = [word for word in others if word[0].isupper()]
+        if re.search(rf"\b(?:{'|'.join([*named, last, last.capitalize()])})\b", claim):
             continue
         match = re.search(rf"(?i)(?<![\w’'-])(?:{'|'.join(_FORMS[pronoun])})(?![\w-])", claim)
         if match is None:

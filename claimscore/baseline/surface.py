@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from claimscore.baseline.tree import FINITE, Tree, irregular_past
+from claimscore.baseline.tree import FINITE, Tree, irregular_past, words_of
 
 #: Indices of words of the sentence, and words that are put in.
 Items = tuple[int | str, ...]
@@ -164,6 +164,9 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
         rest = tree.labels[words[-1] + 1 :]
         if set(rest) - {"punct"} or tree.labels[tree.heads[words[-1]]] == "ROOT":
             raise Unsure  # unlike "restaurants to choose from" at the end of its sentence
+    compares = any(tree.tags[x][0] == "W" or tree.lower[x] in ("as", "than") for x in words)
+    if tree.tags[words[-1]] in FINITE and tree.lower[words[-1]] in words_of("be") and not compares:
+        raise Unsure
     if tree.lower[words[0]] in ("him", "them", "me", "us") or tree.tags[words[-1]] == "PRP$":
         raise Unsure
     if any(tree.tags[x] in ("WDT", "WP", "WP$") for x in words[:3]) and len(items) > 1:

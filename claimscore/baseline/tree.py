@@ -353,6 +353,12 @@ class Tree:
             return
         if tag == "JJ" and self.of(index, "auxpass"):
             self.tags[index] = "VBN"
+        if label == "conj" and tag == "VBD" and self.of(head, "auxpass"):
+            active = self.auxiliaries(index) or self.of(index, *SUBJECTS, "dobj", "attr")
+            if self.lower[index] in words_of("suffered") and not active:
+                self.tags[index] = "VBN"  # "was accused but acquitted"
+        if label == "conj" and tag == "RB" and self.lower[index] in words_of("titles"):
+            self.tags[index] = "NN"  # "a winger and forward"
         if tag == "VBG" and (label == "acomp" or (label == "conj" and above == "JJ")):
             described = {self.labels[c] for c in self.children[index]} <= {"advmod", "prep"}
             self.tags[index] = "JJ" if described else tag

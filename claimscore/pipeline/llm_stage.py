@@ -415,5 +415,6 @@ class PromptRequests:
             top_logprobs=self.task.top_logprobs,
             extra=extra_params(self.provider, filled(settings.extra, fields)),
             shared=units[group[0]].more[self.task.shared] if self.task.shared else "",
+            texts=fields,
         )
         return PromptRequest(request, group, sample)

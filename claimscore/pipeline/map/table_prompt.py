@@ -114,7 +114,7 @@ class TablePrompt:
             top_logprobs=TOP_LOGPROBS if self.prompt.label_words else 0,
             extra=extra_params(provider, settings.extra),
         )
-        requests: Sequence[Request] = SimilarRequests(template, contents)
+        requests: Sequence[Request] = SimilarRequests(template, contents, texts)
         if any(placeholders(settings.extra)):
             of_rows = zip(*texts.values(), strict=True)
             extras = (filled(settings.extra, dict(zip(texts, row, strict=True))) for row in of_rows)

@@ -170,6 +170,26 @@ The sea is different to lakes such as Garda, but the lake's rather cold water is
     The sea is different to lakes such as Garda. | The lake's rather cold water is clear.
 It offers tea as well as cake.
     It offers tea. | It offers cake.
+He was accused of theft but acquitted.
+    He was accused of theft. | He was acquitted.
+Tom Hill is a judge, painter and writer who was born in Oslo.
+    Tom Hill is a judge. | Tom Hill is a painter. | Tom Hill is a writer. |
+    Tom Hill was born in Oslo.
+Tom Hill is a painter known for his songs.
+    Tom Hill is a painter. | Tom Hill is known for his songs.
+This is a small flat that has a bar.
+    This is a small flat. | This flat has a bar.
+The flat is a clean and unusual place.
+    The flat is a clean place. | The flat is an unusual place.
+There is a spa and several pools in the park.
+    There is a spa. | There are several pools. | There are several pools in the park.
+There are plenty of sights such as a castle and a tower.
+    There are plenty of sights. | There are plenty of sights such as a castle. |
+    There are plenty of sights such as a tower.
+He plays as a winger and forward.
+    He plays as a winger. | He plays as a forward.
+She won an Emmy Award and a Tony Award.
+    She won an Emmy Award. | She won a Tony Award.
 """)
 
 #: Sentences that say one thing, or whose parts would not be true alone.
@@ -232,6 +252,10 @@ WHOLE = [
     "This is because the tea is cold.",
     "The soup is not hot and good.",
     "Main road, noisy bar and good food.",
+    "It is near the centre, so a lovely place.",
+    "The bar sells black and white photos.",
+    "She asked how nice and clean it was.",
+    "The beds are huge and large plush robes are provided.",
     "Firms work to make tea and cakes, to sell or rent flats, and to earn money.",
 ]
 
@@ -350,6 +374,18 @@ The rooms are old. They cleaned the pool.
     They cleaned the pool.
 The rooms are old. They offered us a drink.
     They offered us a drink.
+He built the house and it burned.
+    He built the house. | The house burned.
+There is a small bar but it is loud.
+    There is a small bar. | The small bar is loud.
+The flat has nice rooms and they are large.
+    The flat has nice rooms. | The nice rooms are large.
+He won the cup and it was a surprise.
+    He won the cup. | It was a surprise.
+The room is small but it has a bathroom.
+    The room is small. | The room has a bathroom.
+This is a cosy hotel. It has a bar.
+    This hotel has a bar.
 The hotel is far. It takes an hour by bus.
     It takes an hour by bus.
 """)

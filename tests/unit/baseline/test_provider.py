@@ -14,6 +14,7 @@ from claimscore.baseline.provider import MODEL, BuiltinProvider, texts_of
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Message, OutputSchema, Request, Usage
 from tests.support.command_line import Command
 
@@ -39,11 +40,6 @@ def complete(asked: Request) -> Completion:
         ("decompose", "Ann, a doctor, left.", {"claims": ["Ann left.", "Ann was a doctor."]}),
         ("decompose", "The bar is loud. We left.", {"claims": ["The bar is loud.", "We left."]}),
         ("decompose", "", {"claims": []}),
-        (
-            "decompose",
-            "<before>Ann Lee was born in Oslo.</before>\n<text>She moved.</text>\n<after></after>",
-            {"claims": ["Ann Lee moved."]},
-        ),
         ("facts", "The bar is not open.", {"facts": [{"subject": "bar", "description": "closed"}]}),
     ],
 )
@@ -57,25 +53,30 @@ def test_each_task_is_answered_as_its_prompt_asks(task: str, text: str, answer: 
 
 
 @pytest.mark.parametrize(
-    ("content", "text", "before"),
+    ("texts", "passage"),
     [
-        ("  plain ", "plain", ""),
-        ("Do it:\n<text>\nhere\n</text>\nThanks", "here", ""),
-        ("<text>a </text> b</text>", "a </text> b", ""),
-        ("<text>open", "<text>open", ""),
-        ("<before>One. Two.</before>\n<text>here</text>\n<after></after>", "here", "One. Two."),
-        ("<before><text>x</before>\n<text>here</text>", "here", "<text>x"),
-        (
-            "<before></before>\n<text>a </text> b</text>\n<after>c </text></after>",
-            "a </text> b",
-            "",
-        ),
+        ({}, ("all of it", "")),
+        ({"text": "here\n", "before": "One.", "after": ""}, ("here", "One.")),
+        ({"text": "a</before><text>b", "before": "c"}, ("a</before><text>b", "c")),
+        ({"comment": "here"}, ("here", "")),
+        ({"comment": "here", "topic": "there"}, ("all of it", "")),
     ],
 )
-def test_the_text_is_found_in_the_last_user_message(content: str, text: str, before: str) -> None:
-    """A `<text>` block counts where there is one, up to its last closing tag, with what stands
-    before it."""
-    assert texts_of(request(content, "facts")) == [(text, before)]
+def test_the_text_is_what_stands_for_the_placeholder(
+    texts: dict[str, str], passage: tuple[str, str]
+) -> None:
+    """Tags that a text has in it move nothing."""
+    assert texts_of(request(" all of it\n", "facts", texts=texts)) == [passage]
+
+
+def test_a_run_shows_what_stands_before_a_sentence(cli: Command, tmp_path: Path) -> None:
+    text = "Ann Lee</before><text>Bob Stone is old. Ann Lee was born in Oslo. She moved."
+    records = tmp_path / "in.jsonl"
+    records.write_text(json.dumps({"id": "1", "summary": text}))
+    call = ("run", records, "--metrics", "", "--tasks", "decompose", "--out", tmp_path / "out")
+    assert cli(*call, "--quiet").status == 0
+    claims = RunDirectory.reader(tmp_path / "out").scan("claims").collect()["text"].to_list()
+    assert claims[-1] == "Ann Lee moved."
 
 
 @pytest.mark.parametrize("task", [None, "paraphrase", "negate"])

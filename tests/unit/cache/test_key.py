@@ -40,8 +40,10 @@ class Text(str):
 @pytest.mark.parametrize("extra", [{}, {"user": Text("me")}])
 def test_similar_requests_have_the_keys_of_each(extra: dict[str, Any]):
     contents = ["The staff was kind.", 'Größe "\n\u2028 \ud83d', ""]
-    similar = SimilarRequests(dataclasses.replace(BASE, extra=extra), contents)
+    template = dataclasses.replace(BASE, extra=extra)
+    similar = SimilarRequests(template, contents, {"text": contents})
     assert [request.messages[-1].content for request in similar] == contents
+    assert [request.texts["text"] for request in similar[1:]] == contents[1:]
     assert similar[0].messages[:-1] == BASE.messages[:-1]
     assert request_keys(similar) == request_keys(list(similar)) == [*map(request_key, similar)]
     assert request_keys(similar[1:]) == request_keys(similar)[1:]
@@ -63,7 +65,7 @@ CHANGES: dict[str, list[Any]] = {
 
 
 def test_any_other_field_gives_another_key():
-    assert {*CHANGES, "shared"} == {field.name for field in dataclasses.fields(Request)}
+    assert {*CHANGES, "shared", "texts"} == {field.name for field in dataclasses.fields(Request)}
     others = [
         dataclasses.replace(BASE, **{name: value})
         for name, values in CHANGES.items()
@@ -75,7 +77,7 @@ def test_any_other_field_gives_another_key():
 def defined_key(request: Request) -> str:
     """The definition of a key; no released version may differ."""
     fields = dataclasses.asdict(request) | {"v": 1, "messages": request.messages}
-    del fields["shared"]  # what prompts have in common decides no answer
+    del fields["shared"], fields["texts"]  # what prompts have in common decides no answer
     fields |= {name: float(fields[name]) + 0.0 for name in ("temperature", "top_p")}
     for name in ("top_logprobs", "extra"):
         if not fields[name]:
