@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from claimscore.errors import ConfigError
 
 #: Version of the rules splitter; in the signature of every score that depends on its cuts.
-RULES_VERSION = "rules-3"
+RULES_VERSION = "rules-4"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -246,13 +246,20 @@ def _punkt_with_our_words() -> Any:
     class LanguageVars(punkt.PunktLanguageVars):  # type: ignore[misc] # nltk has no types
         sent_end_chars = _SENTENCE_ENDS
 
+    class Tokenizer(punkt.PunktSentenceTokenizer):  # type: ignore[misc]
+        def text_contains_sentbreak(self, text: str) -> bool:
+            """Whether a sentence ends between the two words: not whether one does in the second,
+            as in `Mr. Hyde."`."""
+            second = re.sub(r"(\s\S*\w)[.?!][\"'”’)]+$", r"\1", text)
+            return bool(super().text_contains_sentbreak(second))
+
     words = punkt.PunktParameters()
     words.abbrev_types = set(_ABBREVIATIONS)
     words.collocations = {(word, "##number##") for word in _BEFORE_NUMBERS}
     words.sent_starters = set(_SENTENCE_STARTERS)
     seen_in_both_cases = punkt._ORTHO_BEG_UC | punkt._ORTHO_MID_LC
     words.ortho_context = _Orthography.fromkeys(_SENTENCE_STARTERS - {"i"}, seen_in_both_cases)
-    return punkt.PunktSentenceTokenizer(words, lang_vars=LanguageVars())
+    return Tokenizer(words, lang_vars=LanguageVars())
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from tests.support.shared_data import shared
     [
         pytest.param(["The room was ok.", "Breakfast was bad."], id="ok"),
         pytest.param(["Dr. Smith met Mr. Jones in St. Paul.", "He left."], id="titles"),
+        pytest.param(['He read "Dr. Jekyll and Mr. Hyde."', '"No!"', "He left."], id="quoted"),
         pytest.param(["See e.g. the pool, i.e. the big one.", "Nice."], id="e.g."),
         pytest.param(["We like the U.S.", "The food is good."], id="U.S. at the end"),
         pytest.param(["The U.S. government left.", "We stayed."], id="U.S. inside"),

@@ -37,15 +37,15 @@ TEXTS: dict[str, Any] = {
 #: After the name and `|v1`, what a signature holds; `*` is a fact of the run. Those of the other
 #: metrics are in `tests/e2e/contract/scores.json`.
 SIGNATURES = {
-    "meteor": "|against:references|multi:max|synonyms:wordnet-3.0|splitter:rules-3|claimscore:*",
+    "meteor": "|against:references|multi:max|synonyms:wordnet-3.0|splitter:rules-4|claimscore:*",
     "ner-overlap": "|ner:en_core_web_sm|types:all|measure:precision|claimscore:*",
     "factcc": "|multi:max|verifier:*|dtype:*|claimscore:*",
     "supert": (
-        "|measure:f1|multi:mean|sentences:15|splitter:rules-3|token_encoder:*|layer:*|dtype:*"
+        "|measure:f1|multi:mean|sentences:15|splitter:rules-4|token_encoder:*|layer:*|dtype:*"
         "|claimscore:*"
     ),
     "blanc": (
-        "|variant:help|measure:relative|gap:6|splitter:rules-3|masked_lm:*|dtype:*|claimscore:*"
+        "|variant:help|measure:relative|gap:6|splitter:rules-4|masked_lm:*|dtype:*|claimscore:*"
     ),
 }
 
