@@ -68,9 +68,6 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
     behind = max(own_words(tree, members)[-1]) + 1
     if tree.lower[behind : behind + 2] == [",", "to"]:
         return False  # one of several purposes has it
-    quotation = tree.quoted_in(first)
-    if quotation is not None and any(tree.quoted_in(m) == quotation for m in members[1:]):
-        return False
     if _is_in_subject(tree, first, verb) or _is_part_of_a_name(tree, members):
         return False
     if _may_modify_all(tree, members):
@@ -204,20 +201,16 @@ def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
             return True
     if _are_teams(tree, members):
         return False
-    if tree.tags[first] in ("NN", "NNS"):
-        return any(tree.is_name(m) and not tree.of(m, "det", "poss") for m in members[1:])
     if not tree.is_name(first):
         return False
     words = own_words(tree, members)
     before = [n for n in range(min(words[0])) if n not in tree.quote_marks]
     if (before and tree.tags[before[-1]] == "NNS") or any(tree.tags[n] == "NNS" for n in words[0]):
         return True
-    if tree.of(first, "det") and not any(tree.of(m, "det", "poss") for m in members[1:]):
+    if tree.of(first, "det") and len(members) == 2 and not tree.of(members[1], "det", "poss"):
         return True
     others = any(tree.has_article(m) for m in members[1:])
     if tree.labels[first] == "oprd" or (others and not tree.has_article(first)):
-        return True
-    if any(tree.tags[c] == "PRP$" for m in members[1:] for c in tree.of(m, "poss")):
         return True
     preposition = tree.heads[first]
     return tree.labels[first] == "pobj" and tree.is_name(tree.heads[preposition])
@@ -272,9 +265,6 @@ def _does_each(tree: Tree, head: int, verb: int | None) -> bool:
         return False
     if any(tree.tags[a] in ("NNS", "NNPS") for a in tree.of(head, "attr")[:1]):
         return False
-    numbers = [c for o in tree.of(head, "dobj", "prep", "attr") for c in tree.subtree(o)]
-    if any(tree.tags[c] == "CD" and tree.lower[c - 1] == "the" for c in numbers):
-        return False
     apart = ("together", "each", "respectively", "jointly", "other")
     if any(tree.lower[n] in apart for n in tree.subtree(head)):
         return False
@@ -300,17 +290,10 @@ def is_plain_list(tree: Tree, members: list[int]) -> bool:
             n for n in range(end + 1, start) if n not in tree.brackets and n not in tree.quote_marks
         ]
         between |= set(gap)
-        if not gap or not all(_separates(tree, n) for n in gap):
-            return False
-        comma = any(tree.words[n] in ",;" for n in gap)
-        if comma and len(members) == 2 and not verbs:
+        if not gap or not all(tree.labels[n] == "cc" or tree.words[n] in (",", ";") for n in gap):
             return False
     inside = set(range(members[0], members[-1])) | without_modifiers(tree, words[-1])
     return verbs or not any(tree.words[n] == "," for n in inside - between - tree.brackets)
-
-
-def _separates(tree: Tree, index: int) -> bool:
-    return tree.labels[index] == "cc" or tree.words[index] in (",", ";")
 
 
 def choose(
@@ -350,7 +333,8 @@ def choose(
                 inserts = {start: (*before, *adjective)}
         elif tree.tags[first].startswith("VB"):
             inserts = _shared_beginning(tree, nodes, first, member, start)
-    dropped |= {c for c in tree.subtree(first) if tree.lower[c] == "both" and c < first}
+    opening = range(max(0, min(shares[first]) - 2), first)  # "both on stage and screen"
+    dropped |= {n for n in opening if tree.lower[n] == "both"}
     end = max(max(words) for words in shares.values())
     if tree.labels[first] in SUBJECTS:
         behind = range(members[-1], tree.heads[first])

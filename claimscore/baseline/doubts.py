@@ -37,16 +37,6 @@ def is_doubtful_word(tree: Tree, index: int) -> bool:
         return True
     if low == "however" and tree.labels[index + 1 : index + 2] != ["punct"]:
         return min(tree.subtree(head)) < index  # another clause begins there
-    if label == "appos" and tree.tags[index] in ("NN", "JJ"):
-        described = tree.of(index, "det", "poss", "nummod", "amod", "prep")
-        return not described and index - 1 not in tree.quote_marks
-    joined = [tree.lower[c] for c in tree.of(head, "cc") if head < c < index]
-    if label == "conj" and tree.tags[index].startswith("NN") and "but" in joined:
-        return True  # another clause begins there
-    if label == "conj" and not tree.is_verb(index):
-        return any(_is_clause_between(tree, head, verb) for verb in range(head, index))
-    if label == "npadvmod" and tree.is_name(index) and tree.is_verb(head):
-        return not tree.is_time(index)
     if tree.tags[index] in ("VBD", "VBP", "VBZ") and label in ("ROOT", "conj"):
         return bool(tree.of(index, "compound", "det", "amod", "poss", "nummod"))  # a noun
     if label == "mark" and low == "that" and not tree.is_finite(head):
@@ -77,16 +67,6 @@ def _is_glued(tree: Tree) -> bool:
     return any(
         tree.words[closing] == "'" and closing + 1 < len(tree) and tree.is_capital(closing + 1)
         for _, closing in tree.quotes
-    )
-
-
-def _is_clause_between(tree: Tree, first: int, verb: int) -> bool:
-    """Whether a verb stands between two members of a list and says more of the first, or more than
-    the first has in it."""
-    if tree.labels[verb] in ("relcl", "acl"):
-        return tree.heads[verb] == first
-    return (
-        tree.is_verb(verb) and tree.is_finite(verb) and first not in (verb, *tree.ancestors(verb))
     )
 
 
@@ -129,8 +109,6 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
 def precedes_object(tree: Tree, verb: int, adjunct: Words, core: Words) -> bool:
     """Whether a name behind an adjunct is read as an object: in the film "Kick"."""
     following = max(adjunct) + 1
-    if any(following == opening and opening + 1 in core for opening, _ in tree.quotes):
-        return True
     while following in tree.quote_marks:
         following += 1
     if following not in core or tree.tags[following][:2] not in _NOUN_PHRASE:

@@ -130,7 +130,7 @@ def _claims_of(sentence: str, parts: list[str], trees: list[Tree | None]) -> lis
 
 def _whole(sentence: str) -> str:
     """A sentence as one claim, with a capital and an end mark."""
-    text = _capitalised(sentence.strip())
+    text = _capitalised(sentence.strip().rstrip(",;:"))
     closed = text.rstrip("\"'”’)]»")
     return text if closed[-1:] in tuple(".!?…。！？") else text + "."
 

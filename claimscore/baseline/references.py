@@ -235,8 +235,7 @@ def _agrees(tree: Tree, noun: int, pronoun: str) -> bool:
     if any(tree.lower[c] == "your" for c in tree.of(noun, "poss")):
         return False  # "will ease your mind because it"
     if label == "pobj" and tag == "NN" and not tree.children[noun]:
-        above = tree.lower[tree.heads[noun]]
-        return above not in ("at", "by", "for", "in", "of", "on")  # "on offer"
+        return False  # "on offer"
     if pronoun == "they":
         return tag in ("NNS", "NNPS") or low in _GROUPS
     return tag in ("NN", "NNP") and low != "staff" and not (tag == "NN" and _is_human(tree, noun))

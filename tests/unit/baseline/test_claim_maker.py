@@ -188,6 +188,8 @@ There are plenty of sights such as a castle and a tower.
     There are plenty of sights such as a tower.
 He plays as a winger and forward.
     He plays as a winger. | He plays as a forward.
+Tom Hill worked on both stage and screen.
+    Tom Hill worked on stage. | Tom Hill worked on screen.
 She won an Emmy Award and a Tony Award.
     She won an Emmy Award. | She won a Tony Award.
 """)
@@ -273,6 +275,7 @@ def test_a_sentence_that_is_no_sum_of_its_parts_stays_whole(sentence: str) -> No
 def test_a_text_is_cut_sentence_by_sentence() -> None:
     assert make_claims("") == []
     assert make_claims("...") == []
+    assert make_claims("The hotel is old,") == ["The hotel is old."]
     assert make_claims("it was loud! We left early") == ["It was loud!", "We left early."]
     assert make_claims("A television.The rooms are old.\nNo bar\nFree wifi") == [
         "A television.",
@@ -382,6 +385,8 @@ The flat has nice rooms and they are large.
     The flat has nice rooms. | The nice rooms are large.
 He won the cup and it was a surprise.
     He won the cup. | It was a surprise.
+The room is small and upon arrival it was cold.
+    The room is small. | The room was cold. | Upon arrival the room was cold.
 The room is small but it has a bathroom.
     The room is small. | The room has a bathroom.
 This is a cosy hotel. It has a bar.
