@@ -32,7 +32,7 @@ from claimscore.config import EncoderConfig
 from claimscore.evidence import N_BEST, ranked, shared_words
 from claimscore.metrics import load_metric
 from claimscore.metrics.caspr import caspr_from_labels, pair_labels
-from claimscore.metrics.support import threshold_of
+from claimscore.metrics.support import FAITHFUL, WAYS, threshold_of
 from claimscore.pipeline.encoders import embedded, load_model
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.passes import PassInput
@@ -64,9 +64,6 @@ ORDER = ("syn_low", "ref_similar", "ref_contrastive", "syn_high")
 ENTAILMENT = 0
 
 SAMPLES = 200
-
-#: The least that a claim counts in the soft minimum.
-FLOOR = 1e-3
 
 
 class Judged(NamedTuple):
@@ -191,14 +188,11 @@ class Probes:
             parts = np.split(values, cuts)
             return np.array([reduce(part) if len(part) else np.nan for part in parts])
 
-        def mean(part: Array) -> float:
-            return float(part.mean())
-
         ways = {
-            "mean of p": by_summary(judged.support, mean),
-            "soft minimum of p(1-c)": by_summary(judged.product, soft_minimum),
-            "word overlap": by_summary(judged.overlap, mean),
+            name: by_summary(judged.product if WAYS[name].net else judged.support, WAYS[name].join)
+            for name in ("mean", FAITHFUL)
         }
+        ways["word overlap"] = by_summary(judged.overlap, WAYS["mean"].join)
         return Scored(ways, claims, np.split(judged.support >= self.threshold, cuts))
 
     def tell_apart(self, name: str, scored: Scored, labels: Any, documents: Sequence[Any]) -> None:
@@ -247,10 +241,6 @@ def claims_of(texts: Sequence[str]) -> list[list[str]]:
     for text, claim in made.filter(pl.col("left_out").is_null())["text", "claim"].iter_rows():
         claims[text].append(claim)
     return claims
-
-
-def soft_minimum(values: Array) -> float:
-    return float(np.mean(np.maximum(values, FLOOR) ** -2.0) ** -0.5)
 
 
 def nli(probes: Probes) -> None:

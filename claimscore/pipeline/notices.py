@@ -32,8 +32,8 @@ WEAK_VERIFIER = (
     f"Better: --verifier llm --llm openai:MODEL, or {_LARGER}."
 )
 WEAK_PAIRS = (
-    "The embedded NLI model is small and errs on pairs of claims: of 20 contradictions that it "
-    f"saw between hotel summaries {CONTRADICTIONS_RIGHT} were some, of 20 agreements "
+    "The embedded NLI model is small and often wrong about pairs of claims: of 20 (about hotels) "
+    f"that it called contradictions {CONTRADICTIONS_RIGHT} were, of 20 that it called agreements "
     f"{ENTAILMENTS_RIGHT}. Better: {_LARGER}."
 )
 BUILTIN_CLAIMS = (

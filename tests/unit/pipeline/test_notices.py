@@ -79,7 +79,7 @@ def test_the_embedded_judge_confirms_and_does_not_know(
     verdicts: str, says: str, tmp_path: Path
 ) -> None:
     names = {"s": ("supported", 1.0), "u": ("unmentioned", 0.0)}
-    row = {"id": "one", "side": "summary", "source_side": "source", "read": "model"}
+    row = {"id": "one", "side": "summary", "source_side": "source", "read": "model.best"}
     claims = [{"id": "one", "side": "summary", "text": f"Claim {n}."} for n in range(len(verdicts))]
     rows = [
         {**row, "claim_position": n, "source_index": 0}
