@@ -142,11 +142,11 @@ def test_of_several_sources_the_one_that_decides_counts(model: FakeModel) -> Non
     """The double's support is the length of the premise."""
     short, long = "A pool.", "A pool and a bar and a garden with a lawn and a very old tree."
     pairs: list[tuple[Any, str]] = [
-        ([short, long], "A pool."),
-        ([short, ""], "A pool."),
-        ([], "A pool."),
+        ([short, long], "It has a pool."),
+        ([short, ""], "It has a pool."),
+        ([], "It has a pool."),
         (short, " "),
-        ([short, "huge"], "A pool."),
+        ([short, "huge"], "It has a pool."),
     ]
     frame = claimscore.verify(pairs)
     assert frame["source"].to_list() == [[short, long], [short, ""], [], [short], [short, "huge"]]

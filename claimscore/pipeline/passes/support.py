@@ -146,27 +146,20 @@ def _read_by(verifier: Verifier) -> str:
 
 
 class _Sizes:
-    """How many tokens the normal forms of texts have, and how many a window may have; ``texts`` are
-    counted at once."""
+    """How many tokens texts have in their normal forms, and how many a window may have; ``texts``
+    are counted at once."""
 
     def __init__(self, model: Any, texts: Iterable[str]) -> None:
         self.model = model
         self._count = getattr(model, "text_lengths", None) or _estimated
-        self.forms = {text: normal_form(text) for text in texts}
-        sizes = map(int, self._count(list(dict.fromkeys(self.forms.values()))))
-        self._known = dict(zip(dict.fromkeys(self.forms.values()), sizes, strict=True))
+        distinct = list(dict.fromkeys(texts))
+        sizes = map(int, self._count(list(map(normal_form, distinct))))
+        self._known = dict(zip(distinct, sizes, strict=True))
 
     def __call__(self, text: str) -> int:
-        form = self.form(text)
-        if form not in self._known:
-            self._known[form] = int(self._count([form])[0])
-        return self._known[form]
-
-    def form(self, text: str) -> str:
-        """What the model reads of a text."""
-        if text not in self.forms:
-            self.forms[text] = normal_form(text)
-        return self.forms[text]
+        if text not in self._known:
+            self._known[text] = int(self._count([normal_form(text)])[0])
+        return self._known[text]
 
     def most(self, claims: Sequence[str]) -> int:
         """The most tokens of a window beside these claims."""
@@ -202,7 +195,7 @@ def _read_text(
                 *(record, place + 1, index + 1, f"{sizes(sentence):,}", f"{most:,}"),
             )
         shown += [(place, part) for part in _parts(sentence, most, sizes)]
-    sentences = [sizes.form(part) for _, part in shown]
+    sentences = [normal_form(part) for _, part in shown]
     known = copies(whole, claims)
     asked = [claim for claim in range(len(claims)) if claim not in known]
     near = dict(zip(asked, shared_words(sentences, [claims[at] for at in asked]).T, strict=True))

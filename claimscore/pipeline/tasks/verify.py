@@ -11,6 +11,7 @@ supported without a question.
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import functools
 import math
 import re
@@ -69,87 +70,72 @@ _QUOTES = str.maketrans("“”„‟«»‘’‚‛`´", '"' * 6 + "'" * 6)
 
 
 class _SourceText(NamedTuple):
-    """A text with the claims of a record that are looked for in it: sentence index, claim index,
-    text and sentence of each; `copies` has the places of those that a sentence says word for
-    word."""
+    """A text with the claims of a record that are looked for in it, as units without the text;
+    `copies` has the places of those that a sentence says word for word."""
 
-    id: str
-    side: str
-    place: int
     text: str
     sentences: list[str]
-    claims: list[tuple[int, int, str, str | None]]
+    claims: list[Unit]
     copies: dict[int, int]
 
 
 def _texts(given: TaskInput) -> Iterator[_SourceText]:
-    claims: dict[tuple[str, str], list[tuple[int, int, str, str | None]]] = {}
-    columns = ("id", "side", "sentence_index", "claim_index", "text", "sentence")
-    rows = given.claims.select(columns)
-    for record, side, *claim in rows.iter_rows():
-        claims.setdefault((record, side), []).append(tuple(claim))
+    claims: dict[tuple[str, str], list[Any]] = {}
+    columns = ("id", "side", "text", "sentence_index", "claim_index", "sentence")
+    for record, side, *claim in given.claims.select(columns).iter_rows():
+        claims.setdefault((record, side), []).append(claim)
     for side in dict.fromkeys(item.side for item in given.texts):
         n_texts: Counter[str] = Counter()
         for item in side_texts(given.records, (TEXTS_OF[side],)):
-            index, n_texts[item.id] = n_texts[item.id], n_texts[item.id] + 1
-            if mine := claims.get((item.id, side)):
+            place, n_texts[item.id] = n_texts[item.id], n_texts[item.id] + 1
+            units = [
+                Unit(
+                    item.id,
+                    side,
+                    claim,
+                    item.text,
+                    sentence_index,
+                    claim_index,
+                    more={"sentence": sentence or "", "read": f"{MODEL}.{given.evidence}"},
+                    place=(position, place, 0),
+                )
+                for position, (claim, sentence_index, claim_index, sentence) in enumerate(
+                    claims.get((item.id, side), ())
+                )
+            ]
+            if units:
                 sentences = split_sentences(item.text)
-                known = copies(sentences, [claim for _, _, claim, _ in mine])
-                yield _SourceText(item.id, side, index, item.text, sentences, mine, known)
+                known = copies(sentences, [unit.text for unit in units])
+                yield _SourceText(item.text, sentences, units, known)
 
 
 def _units(given: TaskInput) -> list[Unit]:
     """One unit a claim and window of a text, window by window."""
     most_bytes, units = given.window_tokens * _BYTES_A_TOKEN, list[Unit]()
     for source in _texts(given):
-        asked = [(p, claim) for p, claim in enumerate(source.claims) if p not in source.copies]
+        asked = [unit for unit in source.claims if unit.place[0] not in source.copies]
         kept = None
         if given.evidence == BEST:
-            kept = excerpt(source.sentences, [text for _, (_, _, text, _) in asked])
+            kept = excerpt(source.sentences, [unit.text for unit in asked])
         for start, window in windows(source.text, most_bytes, kept) if asked else ():
             units += [
-                Unit(
-                    source.id,
-                    source.side,
-                    claim,
-                    source.text,
-                    sentence_index,
-                    claim_index,
-                    more={"source": window, "sentence": sentence or "", "read": _read(given)},
-                    place=(position, source.place, start),
+                dataclasses.replace(
+                    unit, more={**unit.more, "source": window}, place=(*unit.place[:2], start)
                 )
-                for position, (sentence_index, claim_index, claim, sentence) in asked
+                for unit in asked
             ]
     return units
 
 
 def _known(given: TaskInput) -> list[dict[str, Any]]:
     """The rows of claims that a sentence says word for word."""
+    answer = {"verdict": SUPPORTED, "evidence": None, "probabilities": {SUPPORTED: 1.0}}
     return [
-        _row(source.id, source.side, _read(given), position, source.place)
-        | {"claim": source.claims[position][2], "verdict": SUPPORTED, "verbatim": True}
-        | {"probability": 1.0, "contradiction": 0.0}
-        | {"evidence_index": place, "evidence": source.sentences[place]}
+        row | {"verbatim": True, "evidence_index": place, "evidence": source.sentences[place]}
         for source in _texts(given)
-        for position, place in source.copies.items()
+        for claim, place in source.copies.items()
+        for row in _rows(source.claims[claim], answer)
     ]
-
-
-def _read(given: TaskInput) -> str:
-    return f"{MODEL}.{given.evidence}"
-
-
-def _row(record: str, side: str, read: str, position: int, index: int) -> dict[str, Any]:
-    return {
-        "id": record,
-        "side": side,
-        "claim_position": position,
-        "source_side": TEXTS_OF[side],
-        "source_index": index,
-        "read": read,
-        "truncated": False,
-        "verifier": LLM_VERIFIER,
-    }
 
 
 def windows(
@@ -252,20 +238,28 @@ def _refine(completion: Completion, answer: dict[str, Any]) -> dict[str, Any]:
 def _rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     verdict, probabilities = answer["verdict"], answer["probabilities"]
     position, text_index, _ = unit.place
+    sentence = evidence = None
     span = _quoted(unit, answer) if verdict != UNMENTIONED else None
-    quoted = dict[str, Any]()
     if span is not None:
-        sentence = bisect.bisect(_sentence_starts(unit.summary), span[0]) - 1
-        quoted = {"evidence": unit.summary[slice(*span)], "evidence_index": max(0, sentence)}
+        evidence = unit.summary[slice(*span)]
+        sentence = max(0, bisect.bisect(_sentence_starts(unit.summary), span[0]) - 1)
     return [
         {
-            **_row(unit.id, unit.side, unit.more["read"], position, text_index),
+            "id": unit.id,
+            "side": unit.side,
+            "claim_position": position,
             "claim": unit.text,
+            "source_side": TEXTS_OF[unit.side],
+            "source_index": text_index,
+            "read": unit.more["read"],
             "verdict": verdict,
             "probability": probabilities.get(SUPPORTED, 0.0),
             "contradiction": probabilities.get(CONTRADICTED, 0.0),
+            "evidence_index": sentence,
+            "evidence": evidence,
             "verbatim": False,
-            **quoted,
+            "truncated": False,
+            "verifier": LLM_VERIFIER,
         }
     ]
 
