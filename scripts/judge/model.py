@@ -23,6 +23,7 @@ from claimscore.pipeline.encoders.embedded import (
     apply_adapter,
     find_backbone,
     read_adapter,
+    unpack,
 )
 
 
@@ -119,6 +120,18 @@ def pack(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
         else:
             packed[name] = value.half().contiguous()
     return packed
+
+
+def blend(before: Path, after: Path, share: float, out: Path) -> None:
+    """Write the adapter whose weights are ``share`` of those of ``after``, the rest of ``before``.
+
+    Between a model and its fine-tuned successor such averages lose less of what the first one knew
+    (Wortsman et al. 2022, *Robust fine-tuning of zero-shot models*, section 4).
+    """
+    first, second = (unpack(read_adapter(path).tensors) for path in (before, after))
+    weights = {name: share * value + (1 - share) * first[name] for name, value in second.items()}
+    metadata = read_adapter(after).metadata | {"blend": str(share)}
+    write_adapter(out, pack(weights), metadata)
 
 
 def write_adapter(path: Path, tensors: dict[str, Tensor], metadata: Mapping[str, str]) -> None:

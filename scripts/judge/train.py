@@ -7,8 +7,9 @@ The first phase learns from labelled pairs alone. The second starts from it with
 narrower and wider phrases, which the files hold too few of, while the learning rate falls from half
 its peak to 0. The third trains every layer on longer texts and pairs about claims, beside fewer of
 the others; the fourth adds pairs about passages; the fifth judgements of people about long texts,
-in normal form. ``--start`` is the adapter of the fourth phase, then taken as it is. Made pairs and
-phases lie beside the result; run again after a stop, it goes on from the checkpoint of its phase.
+in normal form. The weights of these two are averaged. ``--start`` is the adapter of the fourth
+phase, then taken as it is. Made pairs and phases lie beside the result; run again after a stop, it
+goes on from the checkpoint of its phase.
 ``--human-claims`` holds FActScore, Factcheck-GPT and CaRB as ``factscore``, ``factcheck_gpt`` and
 ``carb.parquet``, with the columns that ``pairs.human_documents`` reads.
 """
@@ -23,6 +24,7 @@ import polars as pl
 
 from scripts.judge.claim_calibration import calibrate_claims, write_fit
 from scripts.judge.examples import read_pairs, training_files
+from scripts.judge.model import blend
 from scripts.judge.monotone import monotone_pairs
 from scripts.judge.pairs import PASSAGE_KINDS, claim_pairs
 from scripts.judge.training import Phase, evaluate, train
@@ -94,6 +96,9 @@ VERIFICATION_WEIGHTS = {
     for name in names.split()
 }
 
+#: The share of the fifth phase in the weights that ship, the rest is of the fourth.
+BLEND = 0.7
+
 
 def phases(
     data: Path, human: Path, verification: Path, out: Path, start: Path | None = None
@@ -112,7 +117,7 @@ def phases(
     def monotone(count: int, seed: int) -> Path:
         return beside(f"monotone{seed}", monotone_pairs(count, seed))
 
-    made = [out.with_name(f"{out.stem}.phase{k}.safetensors") for k in (1, 2, 3, 4)]
+    made = [out.with_name(f"{out.stem}.phase{k}.safetensors") for k in (1, 2, 3, 4, 5)]
     claims = beside("claims", claim_pairs(human, known))
     first = Phase(
         data=(data,),
@@ -165,7 +170,7 @@ def phases(
     fifth = replace(
         fourth,
         data=(*fourth.data, beside("verification", verification_pairs(verification, known))),
-        out=out,
+        out=made[4],
         start=start or made[3],
         samples=164_000,
         horizon=1.6,
@@ -185,8 +190,8 @@ def main() -> None:
     options.add_argument("--start", type=Path)
     given = options.parse_args()
     folders = given.data, given.human_claims, given.verification
-    for phase in phases(*folders, given.out, given.start):
-        train(phase)
+    trained = [train(phase) for phase in phases(*folders, given.out, given.start)]
+    blend(given.start or trained[-2], trained[-1], BLEND, given.out)
     print(evaluate(given.out, [given.data]))
     fit, threshold = calibrate_claims(given.out, given.verification, given.data)
     write_fit(given.out, given.out, fit, threshold)

@@ -23,6 +23,7 @@ from scripts.judge.examples import (
     read_pairs,
     sample_plan,
 )
+from scripts.judge.model import blend
 from scripts.judge.train import phases
 from scripts.judge.training import Phase, evaluate, pair_loss, shared, train
 from tests.support.embedded_models import needs_backbone
@@ -109,6 +110,18 @@ def test_a_stopped_phase_goes_on_to_the_same_bytes_and_the_next_starts_from_it(
     dev = evaluate(second.out, phase.data, phase.backbone)
     assert dev.select("set", "pairs").rows() == [("dev_other", 24), ("dev_snli", 24)]
     assert float(embedded.read_adapter(second.out).metadata["temperature"]) > 0
+
+
+def test_a_blend_lies_between_its_two_adapters(phase: Phase, tmp_path: Path) -> None:
+    first = train(phase)
+    second = train(replace(phase, start=first, out=tmp_path / "second.safetensors"))
+    blend(first, second, 0.7, out := tmp_path / "blend.safetensors")
+    one, two, between = (
+        embedded.unpack(embedded.read_adapter(path).tensors)["head.f2.weight"]
+        for path in (first, second, out)
+    )
+    assert torch.allclose(between, 0.3 * one + 0.7 * two, atol=1e-3)
+    assert not torch.allclose(one, two, atol=1e-3)
 
 
 def layers_of(adapter: Path) -> set[str]:

@@ -47,7 +47,7 @@ BACKBONE_FILES = (
 )
 ADAPTER_PATH = Path(__file__).parent / "data" / "embedded_nli.safetensors"
 ADAPTER_FORMAT = "claimscore-embedded-nli-1"
-ADAPTER_VERSION = "2"
+ADAPTER_VERSION = "3"
 METADATA_KEY = "claimscore"
 HEAD_WIDTH = 256
 ID2LABEL = {0: "contradiction", 1: "neutral", 2: "entailment"}

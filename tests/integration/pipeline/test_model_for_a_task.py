@@ -14,12 +14,13 @@ from tests.support.command_line import Command
 
 SUMMARY = "The rooms are clean. The staff is rude."
 TEXTS = dict.fromkeys(("summary", "summary_a", "summary_b"), SUMMARY)
-RECORDS = [{"id": str(n), **TEXTS, "source": f"{SUMMARY} {n}"} for n in range(3)]
+SOURCE = "The rooms are clean here. The staff is rude at times."
+RECORDS = [{"id": str(n), **TEXTS, "source": f"{SOURCE} {n}"} for n in range(3)]
 #: It counts claims: a metric that verification does not concern.
 OWN = Path(__file__).parents[3] / "examples" / "own_metrics.py"
 
 
-SUPPORTED = json.dumps({"verdict": "supported", "evidence": "The rooms are clean."})
+SUPPORTED = json.dumps({"verdict": "supported", "evidence": "The rooms are clean here."})
 
 
 Servers = tuple[FakeServer, FakeServer]
