@@ -376,6 +376,9 @@ def _coverage(judged: Mapping[Direction, Judged], score: str) -> tuple[float, di
     }
 
 
+#: Of a small verifier: it refuses some of what is true and confirms some of what is not.
+_BOTH_WAYS = "; verdicts err both ways"
+
 FAITHFULNESS = _family(
     "faithfulness",
     (PRECISION,),
@@ -383,7 +386,7 @@ FAITHFULNESS = _family(
     "more faithful",
     "share of the summary's claims that the source supports",
     "the source supports {share} of the claims of a summary",
-    "{about} of the claims of a summary could be confirmed in its source; more may be true",
+    "{about} of the claims of a summary could be confirmed in its source" + _BOTH_WAYS,
     FaithfulnessOptions,
 )
 CLAIM_RECALL = _family(
@@ -393,7 +396,7 @@ CLAIM_RECALL = _family(
     "more complete",
     "share of the references' claims that the summary supports",
     "a summary supports {share} of the claims of its references",
-    "{about} of the claims of the references could be confirmed in a summary; it may say more",
+    "{about} of the claims of the references could be confirmed in a summary" + _BOTH_WAYS,
 )
 CLAIM_F1 = _family(
     "claim-f1",
@@ -410,7 +413,7 @@ CLAIM_SUPPORT_SHARE = _family(
     "carried by more sources",
     "mean share of the sources that support a claim of the summary",
     "{share} of the sources support a claim of the summary",
-    "{about} of the sources could be shown to support a claim of the summary; more may do so",
+    "{about} of the sources could be shown to support a claim of the summary" + _BOTH_WAYS,
 )
 SOURCE_COVERAGE = _family(
     "source-coverage",
@@ -419,5 +422,5 @@ SOURCE_COVERAGE = _family(
     "more sources reflected",
     "share of the sources that support at least one claim of the summary",
     "{share} of the sources support some claim of the summary",
-    "{about} of the sources could be shown to support some claim of the summary; more may do so",
+    "{about} of the sources could be shown to support some claim of the summary" + _BOTH_WAYS,
 )
