@@ -118,7 +118,7 @@ WAYS = {
 }
 
 #: The way of `score=probability`: of faithfulness, and of metrics that a gap does not spoil.
-FAITHFUL, COMPLETE = "net-soft-minimum", "mean"
+FAITHFUL, COMPLETE = "soft-minimum", "mean"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,7 +56,7 @@ def test_several_sources(name: str, value: float) -> None:
         pytest.param("faithfulness:score=soft-minimum", 0.5169299, id="(mean of .9⁻², .4⁻²)^−½"),
         pytest.param("faithfulness:score=net-mean", (0.72 + 0.27) / 2, id="best net source each"),
         pytest.param("faithfulness:score=net-soft-minimum", 0.3575259, id="of .72 and .27"),
-        pytest.param("faithfulness:score=probability", 0.3575259, id="the way by default"),
+        pytest.param("faithfulness:score=probability", 0.5169299, id="the way by default"),
         pytest.param("claim-support-share:score=net-mean", 1.99 / 6, id="all net cells"),
         pytest.param("claim-support-share:score=probability", 2.4 / 6, id="all cells"),
         pytest.param("source-coverage:score=net-mean", (0.72 + 0.5 + 0.27) / 3, id="net claims"),
