@@ -87,6 +87,9 @@ def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
         return False
     if tree.tags[participle] == "VBG" and not comma:
         return False
+    names = [n for of in tree.of(noun, "prep") for n in tree.of(of, "pobj") if tree.is_name(n)]
+    if comma and names and not tree.is_name(noun):
+        return False  # "the husband of Ann Lee, played by Eve Stone" speaks of one of two
     if _is_nested(tree, noun) and not tree.is_name(noun):
         return False
     return not has_loose_list(tree, tree.subtree(participle)) and any(

@@ -120,7 +120,7 @@ def _subject(tree: Tree, root: int) -> Subject:
     if head in tree.unsure or not tag.startswith("NN") or len(members) > 1:
         return Subject(kind="plural" if is_human else "", place=head)
     described = tree.of(head, "det", "poss")
-    if tree.is_name(head) and not described:
+    if tree.is_name(head) and not described and low not in words_of("titles"):
         name = _name(tree, head)
         if tree.is_year_or_month(head):
             return Subject()
@@ -153,8 +153,9 @@ def _is_human(tree: Tree, noun: int) -> bool:
 
 def _uses(tree: Tree) -> dict[str, int]:
     """The first place of each pronoun that no quotation holds and that stands for something; of
-    none where the words are someone's own ("I")."""
-    if any(
+    none where the words are someone's own ("I"), or the subject is left out ("Insists he")."""
+    is_cut = tree.tags[0] in ("VBD", "VBZ") and tree.heads[0] == 0
+    if is_cut or any(
         word in _SPEAKERS and tree.tags[k] != "NNP" and (not k or word == "I" or word.islower())
         for k, word in enumerate(tree.words)
     ):

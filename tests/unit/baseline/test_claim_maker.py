@@ -36,6 +36,8 @@ def cut_sentences(table: str) -> dict[str, list[str]]:
 
 #: A sentence, and its claims below it: a kind of cut each.
 CUT = cut_sentences("""
+He was the husband of Ann Lee, played by Eve Stone.
+    He was the husband of Ann Lee. | He was the husband of Ann Lee, played by Eve Stone.
 Rooney scored in Madrid on Sunday and left the club in 2015.
     Rooney scored. | Rooney scored in Madrid. | Rooney scored on Sunday. | Rooney left the club. |
     Rooney left the club in 2015.
@@ -393,6 +395,10 @@ This is a cosy hotel. It has a bar.
     This hotel has a bar.
 The hotel is far. It takes an hour by bus.
     It takes an hour by bus.
+Bob Stone was jailed. Insists he has nothing left.
+    Insists he has nothing left.
+Prosecutor, 46, died in hospital. His captors were killed.
+    His captors were killed.
 """)
 
 
