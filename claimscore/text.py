@@ -136,7 +136,6 @@ def split_sentences(text: str, splitter: str = "rules") -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-@functools.lru_cache(maxsize=20_000)
 def normal_form(text: str) -> str:
     """The text as a model reads it, however it was typed or tokenised.
 

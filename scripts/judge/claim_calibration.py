@@ -41,13 +41,13 @@ from scripts.judge.examples import LABEL2ID
 from scripts.judge.model import write_adapter
 from scripts.judge.pairs import is_development
 from scripts.judge.training import CALIBRATION_SETS
+from scripts.judge.verification import NOISY
 
-#: Files of ``verification`` with claims about texts, and kinds too noisy for single claims.
+#: Files of ``verification`` with claims about texts.
 FILES = (
     *("attributionbench", "begin", "cg2c_doc", "check_covid", "defacto", "factcheck_gpt"),
     *("fever_symmetric", "fib", "fm2", "q2"),
 )
-NOISY = ("extractive", "mfma", "irrelevant", "meta")
 
 #: Claims of either half of the data.
 ROWS = 600
@@ -72,7 +72,7 @@ def labelled_claims(folder: Path, rows: int) -> pl.DataFrame:
 
 def _drawn(rows: pl.DataFrame, name: str, count: int) -> pl.DataFrame:
     """At most so many rows, half of them supported where there are enough of both labels."""
-    rows = rows.filter(~pl.col("kind").is_in(NOISY)).select(
+    rows = rows.filter(~pl.col("kind").is_in((*NOISY, "meta"))).select(
         "claim",
         source="premise",
         label=pl.col("label").eq("supported").cast(pl.Int64),

@@ -36,7 +36,7 @@ import polars as pl
 
 from claimscore.baseline import parser
 from claimscore.baseline.tree import Tree
-from claimscore.text import content_words, split_sentences
+from claimscore.text import content_words, normal_form, split_sentences
 from scripts.judge.changes import (
     CONTRADICTED,
     ENTAILED,
@@ -142,16 +142,9 @@ def human_documents(folder: Path) -> list[Document]:
             for a in row["tuples"]
             if len(a["arguments"]) > 1
         ]
-        sentence = _detached(row["sentence"])
-        documents.append(Document(sentence, [sentence], [[_detached(f) + "." for f in facts]]))
+        sentence = normal_form(row["sentence"])
+        documents.append(Document(sentence, [sentence], [[normal_form(f) + "." for f in facts]]))
     return documents
-
-
-def _detached(text: str) -> str:
-    """A tokenised text as people write it."""
-    text = re.sub(r"\s+([.,;:!?%)\]]|['’](?:s|t|re|ve|ll|d|m)\b|n['’]t\b)", r"\1", text)
-    text = re.sub(r"([(\[$£€])\s+", r"\1", text)
-    return re.sub(r"\s*``\s*|\s*''\s*", ' "', text).strip()
 
 
 def premise_documents(pairs: pl.DataFrame, count: int, seed: int) -> list[Document]:

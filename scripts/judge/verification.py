@@ -21,11 +21,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
 from claimscore.baseline.provider import ClaimMaker
-from claimscore.evidence import shared_words
+from claimscore.evidence import ranked, shared_words
 from claimscore.text import content_words, normal_form, split_sentences
 from scripts.judge.changes import CONTRADICTED, ENTAILED, NEUTRAL, contradict, denied
 from scripts.judge.edits import entity_edits
@@ -34,13 +33,13 @@ from scripts.judge.pairs import Document, Maker, is_development, twins
 
 LABELS = {"supported": ENTAILED, "contradicted": CONTRADICTED, "unsupported": NOT_ENTAILED}
 
-#: Files, and what of them is left out as too noisy for single claims.
+#: Files, and the kinds that are left out as too noisy for single claims.
 FILES = (
     *("attributionbench", "begin", "cg2c_doc", "check_covid", "condaqa", "defacto"),
     *("factcheck_gpt", "fever_symmetric", "fib", "fm2", "hans_mnli", "q2", "scitail"),
     *("scone", "tracie"),
 )
-NOISY = {"fib": ("extractive", "mfma"), "factcheck_gpt": ("irrelevant",)}
+NOISY = ("extractive", "mfma", "irrelevant")
 
 #: At most so many false claims of one twin group.
 MOST_FALSE = 4
@@ -54,10 +53,7 @@ DOCUMENTS, SENTENCES = 2200, 10
 #: Pairs of unrelated review sentences, of the quoted ones and of the made ones.
 UNRELATED = 5000
 
-SCHEMA = {
-    **dict.fromkeys(("premise", "hypothesis", "label", "source"), pl.String),
-    "twin": pl.String,
-}
+SCHEMA = dict.fromkeys(("premise", "hypothesis", "label", "source", "twin"), pl.String)
 
 
 class Row(NamedTuple):
@@ -78,16 +74,15 @@ def shown(rng: random.Random, sentences: Sequence[str], claim: str) -> str:
     kind = rng.random()
     if sum(words) <= WHOLE and kind < 0.7:
         return " ".join(sentences)
-    scores = shared_words(sentences, [claim])[:, 0]
-    ranked = np.argsort(-scores, kind="stable")
+    best = ranked(shared_words(sentences, [claim])[:, 0])
     if kind < 0.85:
         chosen, n_words = [], 0
-        for place in ranked[: 5 if kind < 0.65 else 8]:
+        for place in best[: 5 if kind < 0.65 else 8]:
             n_words += words[place]
             if not chosen or n_words <= WINDOW:
                 chosen.append(place)
         return " ".join(sentences[i] for i in sorted(chosen))
-    first = last = int(ranked[0])
+    first = last = best[0]
     room = rng.randint(WINDOW // 2, WINDOW)
     while sum(words[first : last + 1]) < room and (first > 0 or last + 1 < len(words)):
         if (rng.random() < 0.5 and first > 0) or last + 1 == len(words):
@@ -102,7 +97,7 @@ def judged_rows(folder: Path, *, development: bool) -> pl.DataFrame:
     frames = []
     for name in FILES:
         rows = pl.read_parquet(folder / f"{name}.parquet")
-        rows = rows.filter(~pl.col("kind").is_in(NOISY.get(name, ())))
+        rows = rows.filter(~pl.col("kind").is_in(NOISY))
         frames.append(rows.select("premise", "claim", "label", "twin", "doc", "source", "kind"))
     rows = pl.concat(frames).filter(pl.col("claim").str.len_chars() > 3)
     side = [is_development(doc) == development for doc in rows["doc"]]
@@ -147,18 +142,24 @@ def claims_of_true_summaries(rng: random.Random, rows: pl.DataFrame) -> Iterator
             twin = f"made {number} {place}"
             text = shown(rng, sentences, claim)
             yield Row(text, claim, ENTAILED, "made_true", twin)
-            edits = entity_edits(claim, premise)
-            if edits and rng.random() < 0.6:
-                false = rng.choice(edits).apply(claim)
-                if not content_words(false).keys() <= content_words(summary).keys():
-                    label = NOT_ENTAILED
-                    yield Row(shown(rng, sentences, false), false, label, "made_false", twin)
-            elif change := contradict(rng, claim, premise):
-                false, label = change.hypothesis, change.label
+            if made_false := false_version(rng, claim, premise, summary):
+                false, label = made_false
                 yield Row(shown(rng, sentences, false), false, label, "made_false", twin)
-            else:
-                false = denied(rng, claim)
-                yield Row(shown(rng, sentences, false), false, CONTRADICTED, "made_false", twin)
+
+
+def false_version(
+    rng: random.Random, claim: str, premise: str, summary: str
+) -> tuple[str, str] | None:
+    """A claim with another name or word, or denied, and its label; none where the name put in
+    stands in the summary."""
+    edits = entity_edits(claim, premise)
+    if edits and rng.random() < 0.6:
+        false = rng.choice(edits).apply(claim)
+        is_said = content_words(false).keys() <= content_words(summary).keys()
+        return None if is_said else (false, NOT_ENTAILED)
+    if change := contradict(rng, claim, premise):
+        return change.hypothesis, change.label
+    return denied(rng, claim), CONTRADICTED
 
 
 def claims_of_documents(rng: random.Random, rows: pl.DataFrame, seed: int) -> Iterator[Row]:
