@@ -167,9 +167,10 @@ def verify(
     those of `decompose` and `window_tokens`, else those of `nli` and `nli`, `verifier_labels`.
 
     Returns a row a pair, in their order: `source`, `claim`, `verdict` (supported, contradicted or
-    unmentioned), `probability` of support, `evidence` (the passage behind the verdict), `error`. Of
-    several texts the one that decides counts, and the largest probability. A pair of which any part
-    failed, or whose source or claim is blank, has nulls. Raises as `decompose` and `nli` do.
+    unmentioned), `probability` of support, `uncertainty` (0 sure, 1 undecided), `evidence` (the
+    passage behind the verdict), `error`. Of several texts the one that decides counts, and the
+    largest probability. A pair of which any part failed, or whose source or claim is blank, has
+    nulls. Raises as `decompose` and `nli` do.
     """
     given = _pairs(pairs, ("source", "claim"), several=True)
     sources = [[source] if isinstance(source, str) else list(source) for source, _ in given]
@@ -192,15 +193,16 @@ def verify(
         raise ConfigError('llm and prompt go with verifier="llm"')
     verdicts = {row["id"]: row for row in deciding(made.rows.to_dicts(), "id")}
     errors = dict(made.failures.select("id", _REASON).iter_rows())
+    names = ("verdict", "probability", "uncertainty", "evidence")
+    judged = {name: SUPPORT.schema[name] for name in names}
     rows = []
     for n, (source, (_, claim)) in enumerate(zip(sources, given, strict=True)):
         error = errors.get(str(n), None if str(n) in verdicts else _BLANK)
         verdict = {} if error else verdicts[str(n)]
-        named = {name: verdict.get(name) for name in ("verdict", "probability", "evidence")}
+        named = {name: verdict.get(name) for name in judged}
         rows.append({"source": source, "claim": claim, **named, "error": error})
-    text = pl.String()
-    schema = {"source": pl.List(text), "claim": text, "verdict": text, "probability": pl.Float32()}
-    frame = pl.DataFrame(rows, {**schema, "evidence": text, "error": text})
+    schema = {"source": pl.List(pl.String()), "claim": pl.String(), **judged, "error": pl.String()}
+    frame = pl.DataFrame(rows, schema)
     if all(isinstance(source, str) for source, _ in given):
         frame = frame.with_columns(pl.col("source").list.first())
     return frame

@@ -209,17 +209,21 @@ SUPPORT = Table(
     "`read` is the metric's `read` and `evidence`. `contradiction` is that of the evidence. "
     "`verbatim`: a sentence of the text says the claim word for word, so no model was asked. "
     "`verifier` is nli (three labels), binary (two) or llm, whose evidence is a quotation, or "
-    "null.",
+    "null. `uncertainty` is 1 − |2p − 1| of the probability p: 0 is sure, 1 undecided. `votes` are "
+    "those of several verifiers or samples, null where there is one.",
     {
         **_text("id side"),
         **_int32("claim_position"),
         **_text("claim source_side"),
         **_int32("source_index"),
         **_text("read verdict"),
-        **_float32("probability contradiction"),
+        **_float32("probability contradiction uncertainty"),
         **_int32("evidence_index"),
         **_text("evidence"),
         **_boolean("verbatim truncated"),
+        "votes": pl.List(
+            pl.Struct({**_text("verifier verdict"), **_float32("probability contradiction")})
+        ),
         **_text("verifier"),
         **LLM_PROVENANCE,
         **MODEL_PROVENANCE,

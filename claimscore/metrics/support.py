@@ -80,6 +80,11 @@ def verdicts(support: ArrayLike, contradiction: ArrayLike, threshold: float) -> 
     return [str(verdict) for verdict in names]
 
 
+def uncertainty(probability: float) -> float:
+    """How unsure a verdict is: 0 where p is 0 or 1, and 1 where it is .5."""
+    return 1 - abs(2 * probability - 1)
+
+
 def _is_probability(text: str) -> bool:
     try:
         return 0 <= float(text) <= 1

@@ -298,7 +298,7 @@ class PartFiles:
     def _scan(self, table: str, sets: Sequence[PartSet]) -> pl.LazyFrame:
         schema = TABLES[table].schema if table in TABLES else None
         paths = [self._folder / parts.name(table) for parts in sets]
-        return pl.scan_parquet(paths, glob=False, schema=schema)
+        return pl.scan_parquet(paths, glob=False, schema=schema, missing_columns="insert")
 
 
 def empty(table: str) -> pl.LazyFrame:

@@ -34,6 +34,7 @@ from claimscore.metrics.support import (
     SUPPORTED,
     WINDOWS,
     threshold_of,
+    uncertainty,
     verdicts,
 )
 from claimscore.pipeline.encoders.distinct import Pair
@@ -232,7 +233,7 @@ def _rows(given: PassInput, texts: Sequence[_ReadText]) -> list[dict[str, Any]]:
     threshold, rows, start = threshold_of(given.model), list[dict[str, Any]](), 0
     for text in texts:
         for claim, said in enumerate(text.claims):
-            row = {"id": text.id, "claim_position": claim, "claim": said}
+            row: dict[str, Any] = {"id": text.id, "claim_position": claim, "claim": said}
             row |= {"source_index": text.place, "verbatim": claim in text.copies}
             if claim in text.copies:
                 contradiction = 0.0 if given.model.kind == "nli" else None
@@ -245,7 +246,7 @@ def _rows(given: PassInput, texts: Sequence[_ReadText]) -> list[dict[str, Any]]:
                 of_claim = cut[start:stop]
                 row["truncated"] = None if of_claim[0] is None else of_claim.any()
                 start = stop
-            rows.append(row)
+            rows.append(row | {"uncertainty": uncertainty(row["probability"])})
     return rows
 
 

@@ -29,6 +29,7 @@ from claimscore.metrics.support import (
     THRESHOLD,
     UNMENTIONED,
     VERDICTS,
+    uncertainty,
     verdicts,
 )
 from claimscore.pipeline.tasks.base import (
@@ -275,7 +276,8 @@ def deciding(rows: Iterable[dict[str, Any]], *columns: str) -> list[dict[str, An
         place = tuple(row[name] for name in columns)
         known = kept.setdefault(place, row)
         most = max(known["probability"], row["probability"])
-        kept[place] = max(known, row, key=_weight) | {"probability": most}
+        of_most = {"probability": most, "uncertainty": uncertainty(most)}
+        kept[place] = max(known, row, key=_weight) | of_most
     return list(kept.values())
 
 

@@ -1,5 +1,6 @@
 """A run directory: its parts, its lock, a full disk."""
 
+import dataclasses
 import errno
 import fcntl
 import itertools
@@ -20,7 +21,7 @@ from claimscore.runs import parts as parts_module
 from claimscore.runs.folder import MANIFEST
 from claimscore.runs.manifest import Manifest
 from claimscore.runs.parts import PartFiles
-from claimscore.tables import CLAIMS, FAILURES
+from claimscore.tables import CLAIMS, FAILURES, TABLES
 from tests.support.run_tables import claims, failures, scores
 
 SIDES = ("a", "b")
@@ -121,6 +122,17 @@ def test_empty_tables_have_no_file_but_a_schema(run: RunDirectory) -> None:
         assert view.scan("claims").collect().schema == CLAIMS.schema
         assert view.read("records", 0).equals(records)
         assert view.read("records", 1).schema == records.schema
+
+
+def test_a_column_that_is_newer_than_a_part_is_null(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {name: kind for name, kind in CLAIMS.schema.items() if name != "left_out"}
+    with monkeypatch.context() as patch:
+        patch.setitem(TABLES, "claims", dataclasses.replace(CLAIMS, schema=schema))
+        run.write_parts(0, "decompose-a", {"claims": claims("a").drop("left_out")})
+    run.write_parts(1, "decompose-a", {"claims": claims("b")})
+    assert run.read("claims", 0, 1)["left_out"].to_list() == [None, None]
 
 
 def test_redoing_a_step_replaces_its_parts(run: RunDirectory) -> None:

@@ -233,6 +233,14 @@ def test_a_sentence_in_parts_keeps_its_place() -> None:
     assert rows.select("evidence", "evidence_index").row(0) == (TWO, 1)
 
 
+def test_a_verdict_is_the_less_sure_the_nearer_its_probability_is_to_a_half() -> None:
+    for p, uncertainty in ((0.0, 0.0), (0.25, 0.5), (0.5, 1.0), (0.9, 0.2)):
+        rows = support(Model(of({ONE: (p, 0.0)})), ONE)
+        assert rows["uncertainty"].to_list() == [pytest.approx(uncertainty)]
+        assert rows["votes"].to_list() == [None]
+    assert support(Model(of({})), ONE, table=claims(r_a=[ONE]))["uncertainty"].to_list() == [0.0]
+
+
 def test_the_threshold_of_the_model_decides() -> None:
     for threshold, verdict in ((None, "unmentioned"), (0.2, "supported")):
         rows = support(Model(of({ONE: (0.3, 0.0)}), threshold=threshold), ONE)

@@ -118,16 +118,15 @@ def test_the_window_that_supports_a_claim_decides() -> None:
         rows = [row for unit, a in zip(asked, answers, strict=True) for row in VERIFY.rows(unit, a)]
         for order in (rows, rows[::-1]):
             frame = SUPPORT.frame(VERIFY.join(order))
-        return frame.select(
-            "verdict", "evidence", pl.col("probability").cast(pl.Float64).round(3)
-        ).row(0)
+        numbers = pl.col("probability", "uncertainty").cast(pl.Float64).round(3)
+        return frame.select("verdict", "evidence", numbers).row(0)
 
     yes, sure = (
         answered("supported", e, sup=p, un=1 - p) for e, p in (("clean", 0.6), ("big", 0.9))
     )
     no = answered("contradicted", "big", con=0.9, un=0.1)
     nothing = answered("unmentioned", "", un=0.6, sup=0.4)
-    assert joined(yes, no) == ("supported", "clean", 0.6)
-    assert joined(yes, sure) == ("supported", "big", 0.9)
-    assert joined(nothing, no) == ("contradicted", "big", 0.4)
-    assert joined(nothing, nothing) == ("unmentioned", None, 0.4)
+    assert joined(yes, no) == ("supported", "clean", 0.6, 0.8)
+    assert joined(yes, sure) == ("supported", "big", 0.9, 0.2)
+    assert joined(nothing, no) == ("contradicted", "big", 0.4, 0.8)
+    assert joined(nothing, nothing) == ("unmentioned", None, 0.4, 0.8)
