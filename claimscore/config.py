@@ -336,7 +336,7 @@ class EncoderConfig:
     )
     dtype: DType = model_option(
         "auto",
-        help="Number format of the models you name; auto: fastest safe one.",
+        help="Number format of the models you name; auto: bfloat16 where faster.",
     )
     batch_tokens: int | None = model_option(
         None, hidden=True, help="Tokens that a model gets at once; default: by device."

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from claimscore.pipeline.encoders import arithmetic
+from claimscore.pipeline import encoders
 from tests.support.command_line import Command, Result, claimscore
 from tests.support.object_store import s3, s3_server
 
@@ -137,7 +137,7 @@ def _own_state() -> Iterator[None]:
         for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
             patch.delenv(name, raising=False)
         # Nor do numbers depend on the machine: `auto` is float32.
-        patch.setattr(arithmetic, "multiplies_faster", lambda device: False)
+        patch.setattr(encoders, "multiplies_faster", lambda device: False)
         yield
 
 

@@ -13,8 +13,7 @@ from typing import Any, cast
 from claimscore import __version__
 from claimscore.config import LLM_VERIFIER, TASK_NAMES, DType, EncoderConfig, RunConfig
 from claimscore.metrics.support import THRESHOLD, threshold_of
-from claimscore.pipeline.encoders import ROLES, Models, load_model
-from claimscore.pipeline.encoders.arithmetic import resolve_auto
+from claimscore.pipeline.encoders import ROLES, Models, resolve_auto
 from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.llm.providers.base import provider_settings
@@ -107,7 +106,7 @@ def with_dtype(plan: Plan, stored: Mapping[str, Any]) -> Plan:
         dtype: DType = earlier[0] if earlier else "float32"
         encoders = dataclasses.replace(config.encoders, dtype=dtype)
     else:
-        encoders = resolve_auto(config.encoders, plan.roles, load_model)
+        encoders = resolve_auto(config.encoders, plan.roles)
     return dataclasses.replace(plan, config=dataclasses.replace(config, encoders=encoders))
 
 

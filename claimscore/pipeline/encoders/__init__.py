@@ -12,8 +12,12 @@ from typing import NamedTuple, cast
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders.arithmetic import resolve_auto
-from claimscore.pipeline.encoders.devices import device_names, resolve_device, shared_device
+from claimscore.pipeline.encoders.devices import (
+    device_names,
+    multiplies_faster,
+    resolve_device,
+    shared_device,
+)
 from claimscore.pipeline.encoders.protocols import Model, PairClassifier, TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.encoders.served import load as load_served
@@ -46,6 +50,9 @@ UNNAMED = {
 #: one computes then; a CPU does both with the same cores, and a second chunk only takes memory.
 THREADS = {"cpu": 1, "cuda": 2}
 
+#: The roles whose models `--dtype auto` runs in bfloat16: likelihoods are sums of many numbers.
+ROUNDED = ("nli", "verifier", "embedder", "token_encoder")
+
 #: The loaded models by role: those that a missing step needs.
 Models = Mapping[str, Model]
 
@@ -67,10 +74,26 @@ def check_named(role: str, config: EncoderConfig) -> None:
         raise ConfigError(UNNAMED[role])
 
 
+def resolve_auto(config: EncoderConfig, roles: Iterable[str]) -> EncoderConfig:
+    """The config with a number format in place of ``auto``, one for the models of all roles.
+
+    bfloat16 where the device multiplies it faster and each model is here, named by the user and of
+    a role in `ROUNDED`; models behind servers have their own. So the numbers of the embedded models
+    do not depend on the machine.
+    """
+    if config.dtype != "auto":
+        return config
+    named = {role: getattr(config, role) for role in roles}
+    here = {role for role, name in named.items() if not is_served(name or "")}
+    may_round = here and all(role in ROUNDED and named[role] != "embedded" for role in here)
+    is_faster = may_round and multiplies_faster(resolve_device(device_names(config.device)[0]))
+    return dataclasses.replace(config, dtype="bfloat16" if is_faster else "float32")
+
+
 def load_model(role: str, config: EncoderConfig) -> Model:
     """Load the model of a role; `ConfigError` where it cannot be had or used."""
     check_named(role, config)
-    config = resolve_auto(config, [role], load_model)
+    config = resolve_auto(config, [role])
     if is_served(getattr(config, role) or ""):
         return cast(Model, load_served(role, config))
     module, _, function = ROLES[role].partition(":")

@@ -76,11 +76,17 @@ def device_names(asked: str) -> tuple[str, ...]:
     return tuple(devices)
 
 
-def gpu_name(device: torch.device) -> str:
-    """The kind of a GPU, as its driver says it."""
+def multiplies_faster(device: torch.device) -> bool:
+    """Whether a device has instructions that multiply bfloat16 faster than float32: AMX or
+    AVX-512's on a CPU, tensor cores since Ampere. A property and not a timing, so that a machine
+    always decides alike."""
     import torch
 
-    return str(torch.cuda.get_device_name(device))
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    checks = (getattr(torch.cpu, name, None) for name in names)  # private to torch
+    return any(is_supported is not None and is_supported() for is_supported in checks)
 
 
 def cpu_threads() -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from claimscore.config import DType, EncoderConfig, RunConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import arithmetic, load_model
+from claimscore.pipeline import encoders
 from claimscore.pipeline.run import run, score
 from claimscore.runs import RunDirectory
 from tests.support.tiny_models import Folders
@@ -17,24 +17,23 @@ RECORDS = [{"id": "1", "source": "The pool was warm.", "summary": "The staff was
 
 
 def config(out: Path, nli: str, dtype: DType = "auto") -> RunConfig:
-    encoders = EncoderConfig(device="cpu", offline=True, nli=nli, dtype=dtype)
+    models = EncoderConfig(device="cpu", offline=True, nli=nli, dtype=dtype)
     return RunConfig(
-        RECORDS, out, "faithfulness", units="sentences", encoders=encoders, cache_dir=out
+        RECORDS, out, "faithfulness", units="sentences", encoders=models, cache_dir=out
     )
 
 
 def test_a_run_goes_on_as_it_began(
     tmp_path: Path, tiny: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the machine, or the verdict on the model, has changed; another one is refused."""
+    """Also where the machine has changed; another one is refused."""
     out, nli = tmp_path / "run", str(tiny("bert", "nli"))
-    monkeypatch.setattr(arithmetic, "multiplies_faster", lambda device: True)
-    monkeypatch.setattr(arithmetic, "compare_numbers", lambda *_: {"safe": True})
+    monkeypatch.setattr(encoders, "multiplies_faster", lambda device: True)
     found = run(config(out, nli))
     assert "|dtype:bfloat16|" in found.summary["metrics"]["faithfulness"]["signature"]
     stored = RunDirectory.reader(out)
     assert stored.settings["additive"]["nli"]["dtype"] == "bfloat16"
-    monkeypatch.setattr(arithmetic, "multiplies_faster", lambda device: False)
+    monkeypatch.setattr(encoders, "multiplies_faster", lambda device: False)
     again = score(dataclasses.replace(config(out, nli), metrics=("summac-zs",))).summary["metrics"]
     assert run(config(out, nli)).summary["metrics"] == again
     assert "|dtype:bfloat16|" in again["summac-zs"]["signature"]
@@ -43,28 +42,23 @@ def test_a_run_goes_on_as_it_began(
     assert "dtype:float32" in str(run(config(tmp_path / "other", nli)).summary["metrics"])
 
 
-@pytest.mark.parametrize("is_safe", [True, False])
 @pytest.mark.parametrize(
-    ("role", "kind"), [("nli", "nli"), ("embedder", "encoder"), ("token_encoder", "encoder")]
+    ("asked", "roles", "dtype"),
+    [
+        ({"nli": "org/nli"}, ["nli"], "bfloat16"),
+        ({"nli": "org/nli", "embedder": "tei:http://here"}, ["nli", "embedder"], "bfloat16"),
+        ({}, ["nli"], "float32"),
+        ({"nli": "org/nli"}, ["nli", "embedder"], "float32"),
+        ({"nli": "org/nli", "causal_lm": "org/lm"}, ["nli", "causal_lm"], "float32"),
+        ({"nli": "tei:http://here"}, ["nli"], "float32"),
+    ],
 )
-def test_a_model_is_tried_once(
-    tiny: Folders, monkeypatch: pytest.MonkeyPatch, role: Any, kind: str, is_safe: bool
+def test_models_that_the_user_names_are_rounded(
+    monkeypatch: pytest.MonkeyPatch, asked: Any, roles: list[str], dtype: str
 ) -> None:
-    """And what it was found to be is kept."""
-    tried: list[tuple[int, ...]] = []
-
-    def compare(role: str, exact: Any, rounded: Any) -> dict[str, Any]:
-        assert exact.shape == rounded.shape
-        assert 0 < abs(exact - rounded).max() < 0.2
-        tried.append(exact.shape)
-        return {"safe": is_safe}
-
-    monkeypatch.setattr(arithmetic, "N_PAIRS", 20)
-    monkeypatch.setattr(arithmetic, "multiplies_faster", lambda device: True)
-    monkeypatch.setattr(arithmetic, "compare_numbers", compare)
-    model, dtype = str(tiny("bert", kind)), "bfloat16" if is_safe else "float32"
-    named: dict[str, Any] = {role: model, "token_layer": 1, "rescale_with_baseline": False}
-    asked = EncoderConfig(device="cpu", offline=True, **named)
-    for _ in range(2):
-        assert load_model(role, asked).info.dtype == dtype
-    assert len(tried) == 1
+    """Not the embedded ones, and none beside them; nor where likelihoods are summed."""
+    monkeypatch.setattr(encoders, "multiplies_faster", lambda device: True)
+    config = EncoderConfig(device="cpu", **asked)
+    assert encoders.resolve_auto(config, roles) == dataclasses.replace(config, dtype=dtype)
+    monkeypatch.setattr(encoders, "multiplies_faster", lambda device: False)
+    assert encoders.resolve_auto(config, roles).dtype == "float32"
