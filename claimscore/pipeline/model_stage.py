@@ -316,7 +316,6 @@ class ModelStage:
 
     def __init__(
         self,
-        directory: RunDirectory,
         pool: ModelPool,
         progress: Progress,
         *,
@@ -324,7 +323,6 @@ class ModelStage:
     ) -> None:
         self._queue = deque[_Waiting]()
         self._ready = anyio.Semaphore(0)  # what is in the queue, and at last its end
-        self._directory = directory
         self._pool = pool
         self._progress = progress
         self._stopping = stopping
@@ -391,7 +389,6 @@ class ModelStage:
             try:
                 await worker.do(item, self._is_over)
                 self._progress.add_chunk(item.chunk)
-                await anyio.to_thread.run_sync(self._directory.compact, item.chunk)
             except ChunkUndoneError:
                 pass
             except WorkerLostError as lost:

@@ -60,6 +60,9 @@ CHUNK_RECORDS = 64
 #: A short run has so many chunks at least, so that the models begin while answers still come.
 LEAST_CHUNKS = 16
 
+#: A long run has so many at most, since each step writes a file for each.
+MOST_FILES = 4096
+
 
 @dataclasses.dataclass(frozen=True)
 class PlannedTask:
@@ -451,7 +454,7 @@ def with_chunk_size(
     """
     if config.chunk_records:
         return config
-    size = CHUNK_RECORDS
+    size = max(CHUNK_RECORDS, -(-n_records // MOST_FILES))
     llm = config.llm
     if not all(is_local(llm.of(task).family) for task in ("", *llm.by_task)):
         size = min(size, max(1, -(-n_records // LEAST_CHUNKS)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,9 +21,6 @@ from claimscore.records.dataset import (
 )
 from claimscore.records.files import SPOOLED
 from claimscore.runs import RunDirectory
-
-#: Chunks of records that are written into one file, if their texts are not longer than that.
-CHUNKS_A_FILE, BYTES_A_FILE = 64, 64_000_000
 
 
 def _required(metrics: Sequence[Metric]) -> Required:
@@ -50,26 +47,9 @@ def copy_records(dataset: Dataset, size: int, directory: RunDirectory) -> None:
     """Write the chunks of `size` records that the folder lacks; a complete one is left as it is."""
     if directory.steps_done("records") == directory.n_chunks:
         return
-    first = 0
-    for frames in _files(dataset.chunks(size)):
-        missing = [not directory.manifest.has(first + n, "records") for n in range(len(frames))]
-        if any(missing):
-            directory.write_chunks(first, "records", "records", frames)
-        first += len(frames)
-
-
-def _files(chunks: Iterable[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
-    """The chunks that are written into one file: not one each, but no more than memory bears."""
-    frames: list[pl.DataFrame] = []
-    n_bytes = 0
-    for chunk, frame in enumerate(chunks, start=1):
-        frames.append(frame)
-        n_bytes += int(frame.estimated_size())
-        if chunk % CHUNKS_A_FILE == 0 or n_bytes > BYTES_A_FILE:
-            yield frames
-            frames, n_bytes = [], 0
-    if frames:
-        yield frames
+    for chunk, frame in enumerate(dataset.chunks(size)):
+        if not directory.manifest.has(chunk, "records"):
+            directory.write_parts(chunk, "records", {"records": frame})
 
 
 def refuse_other_records(directory: RunDirectory, records: Mapping[str, Any]) -> None:

@@ -40,8 +40,8 @@ def repair(
     damages = [*lines, *(f"{part.path}: {part.why}" for part in parts)]
     if not damages:
         return
-    unread = {n for p in parts if p.table == _RECORDS for n in manifest.chunks_in(p.parts)}
-    chunks = {n for p in parts if p.table != _RECORDS for n in manifest.chunks_in(p.parts)}
+    unread = {damage.part.chunk for damage in parts if damage.part.table == _RECORDS}
+    chunks = {damage.part.chunk for damage in parts if damage.part.table != _RECORDS}
     done = {step: set(manifest.chunks_with(step)) for step in sorted(manifest.all_steps())}
     undone = {s: n if lines else n & chunks for s, n in done.items() if s != _RECORDS}
     directory.invalidate(undone | {_RECORDS: unread})

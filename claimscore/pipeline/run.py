@@ -304,7 +304,6 @@ class _Work:
         with open_models(self.config, directory, roles, self.reporter) as models:
             add_settings(directory, models.facts)
             directory.event("started", records=self.n_records, chunks_todo=len(todo))
-            directory.compact(*range(directory.n_chunks))  # what an earlier call left
             if todo:
                 self._run_stages(todo, models)
         self._remember_paces()

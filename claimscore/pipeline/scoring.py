@@ -78,7 +78,7 @@ def chunk_groups(run: RunDirectory) -> Iterator[list[int]]:
     group: list[int] = []
     records = rows = 0
     for chunk in range(run.n_chunks):
-        counts = run.manifest.counts(chunk, chunk + 1)
+        counts = run.manifest.counts(chunk)
         more_records, more_rows = counts["records"], counts.total()
         if group and (records + more_records > SCORED_RECORDS or rows + more_rows > SCORED_ROWS):
             yield group

@@ -91,7 +91,7 @@ class Stages:
         self._progress = progress
         self._stopping = threading.Event()
         self._reason: StoppedEarly | None = None
-        self._model_stage = ModelStage(directory, pool, progress, stopping=self._stopping)
+        self._model_stage = ModelStage(pool, progress, stopping=self._stopping)
 
     def stop(self, reason: StoppedEarly | None = None) -> None:
         """Ask for a stop: no new requests, no new batches; finished steps stay finished. The first
@@ -163,7 +163,5 @@ class Stages:
                 task_status.started()
             if item.passes:
                 self._model_stage.put(item)
-            else:
-                await anyio.to_thread.run_sync(self._directory.compact, item.chunk)
         finally:
             slots.release()

@@ -8,11 +8,6 @@
 
 A part counts only when the manifest names it. So a kill at any moment leaves a step finished or
 not, never half.
-
-Compaction keeps the number of files small: once a step is finished for all of 64 chunks, their rows
-are copied into one file a table, the manifest is told, and the old files are removed. So a row is
-copied once, and of a million records in chunks of 64 a table has at most 63 parts and 244 files of
-64 chunks for each step.
 """
 
 from __future__ import annotations
@@ -20,18 +15,17 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from claimscore.atomic import os_errors, write_text
+from claimscore.atomic import os_errors, remove_files, write_text
 from claimscore.csv_text import csv_text
-from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
+from claimscore.errors import ClaimscoreError, ConfigError
 from claimscore.file_lock import is_locked
 from claimscore.object_stores import check_store, is_address
 from claimscore.runs.folder import EVENTS, LOCK, MANIFEST, NOTE, PLAN, SUMMARY, RunFolder
@@ -40,10 +34,13 @@ from claimscore.runs.parts import (
     ADVICE,
     SCORES_FILE,
     DamagedPart,
-    PartFiles,
-    PartSet,
+    damage_of,
     empty,
+    read_part,
+    remove_others,
+    scan_parts,
     scan_scores,
+    write_part,
     write_scores,
 )
 from claimscore.runs.settings_file import (
@@ -60,9 +57,6 @@ from claimscore.tables import TABLES, wide_scores
 
 if TYPE_CHECKING:
     from claimscore.runs.remote import RemoteCopy
-
-#: The chunks whose parts are compacted together.
-COMPACTED = 64
 
 
 class RunDirectory:
@@ -94,11 +88,9 @@ class RunDirectory:
             self.path = local_folder(self._address)
         self.state = self.path / STATE
         self._folder = RunFolder(self.path)
-        self._files = PartFiles(self.path)
         self._is_open = self._is_removed = False
         self._opened = contextlib.ExitStack()
         self._manifest: Manifest | None = None
-        self._compacting = threading.Lock()
 
     @classmethod
     def is_at(cls, where: Path | str) -> bool:
@@ -144,7 +136,7 @@ class RunDirectory:
             read_settings(self.path)  # a run of another version is refused before it is changed
             self._load().open_for_writing()
             self._folder.clean()
-            self._files.remove_others({n for s in self.manifest.sets() for n in s.names()})
+            remove_others(self.path, {part.name for part in self.manifest.parts()})
             self._is_open = True
             stack.push(self._end)
             self._opened = stack.pop_all()
@@ -165,10 +157,6 @@ class RunDirectory:
                 with contextlib.suppress(ClaimscoreError):
                     self.remote.remove()
             self._folder.remove_traces()
-        else:
-            with contextlib.suppress(StoppedEarly):  # the folder was removed
-                self._folder.check()
-                self._files.remove((), now=True)
 
     def remove(self) -> None:
         """Remove the run directory, for work whose result is elsewhere. After a kill in between,
@@ -302,68 +290,39 @@ class RunDirectory:
     # Writing parts
 
     def write_parts(self, chunk: int, step: str, frames: Mapping[str, pl.DataFrame]) -> None:
-        """Write the tables that a step made of a chunk, then the line that makes the step count.
-
-        A step that was finished before is replaced whole, and counts as before until then. An
-        empty frame has no file.
-        """
-        rows = {table: [frame.height] for table, frame in frames.items()}
-        self._write(self._for_writing().new_set(step, chunk, chunk + 1, rows), frames)
-
-    def write_chunks(
-        self, first: int, step: str, table: str, frames: Sequence[pl.DataFrame]
-    ) -> None:
-        """Write the rows of several chunks in a row, from `first` on, into one file; their step,
-        which writes this table alone, is then finished for all of them."""
-        rows, end = {table: [frame.height for frame in frames]}, first + len(frames)
-        parts = self._for_writing().new_set(step, first, end, rows)
-        self._write(parts, {table: pl.concat(frames)})
-
-    def _write(self, parts: PartSet, rows: Mapping[str, pl.DataFrame | pl.LazyFrame]) -> None:
-        self._files.remove(self.manifest.add(self._files.write(parts, rows)))
+        """Write the tables that a step made of a chunk, then the line that makes the step count. An
+        empty frame has no file."""
+        manifest = self._for_writing()
+        filled = {table: rows for table, rows in frames.items() if rows.height}
+        parts = [write_part(self.path, name, chunk, step, rows) for name, rows in filled.items()]
+        manifest.add(chunk, step, parts)
 
     def invalidate(self, steps: Mapping[str, Collection[int]]) -> None:
-        """Make steps of chunks undone, in the order given, and remove their parts.
-
-        Their rows in a part of many chunks are skipped from now on, and left out when that is
-        compacted again.
-        """
-        self._files.remove(self._for_writing().undo(steps), now=True)
-
-    def compact(self, *chunks: int) -> None:
-        """Compact the steps that are finished for all of the 64 chunks around each of these.
-        Threads may call it; no other may write these steps anew meanwhile."""
-        manifest = self._for_writing()
-        with self._compacting:
-            for first in sorted({chunk // COMPACTED * COMPACTED for chunk in chunks}):
-                end = first + COMPACTED
-                for step in sorted(manifest.steps(first)):
-                    if (parts := manifest.compactable(step, first, end)) is not None:
-                        rows = {t: manifest.ranges(t, step, first, end) for t in parts.rows}
-                        self._write(parts, {t: self._files.scan(t, r) for t, r in rows.items()})
+        """Make steps of chunks undone, and remove their parts."""
+        gone = self._for_writing().undo(steps)
+        remove_files(self.path / part.name for part in gone)
 
     # Reading parts
 
     def read(self, table: str, *chunks: int) -> pl.DataFrame:
         """The rows of a table of these chunks, of each its steps in sorted order; empty where
         there are none. `DamagedPart` where a part is missing or damaged."""
-        of_chunks = [self.manifest.ranges(table, None, chunk, chunk + 1) for chunk in chunks]
-        if any(of_chunks):
-            return self._files.read(table, [rows for ranges in of_chunks for rows in ranges])
+        parts = [part for chunk in chunks for part in self.manifest.parts(table, chunk=chunk)]
+        if parts:
+            return pl.concat([read_part(self.path, part) for part in parts])
         return (empty(table) if table in TABLES else self.scan(table).head(0)).collect()
 
     def scan(self, table: str, step: str | None = None) -> pl.LazyFrame:
-        """All finished rows of a table (or only a step's), without loading them: a step's rows in
-        the order of the input; several steps take turns part by part."""
-        return self._files.scan(table, self.manifest.ranges(table, step))
+        """All finished rows of a table (or only a step's), without loading them: in the order of
+        the input, of each chunk its steps in sorted order."""
+        return scan_parts(self.path, table, self.manifest.parts(table, step))
 
     def damaged(self, *, deep: bool = False) -> list[DamagedPart]:
         """The parts that count and are missing or have another size than they were written with.
 
         With `deep` also those with other bytes: all are read.
         """
-        places = [(parts, table) for parts in self.manifest.sets() for table in parts.checksums]
-        damages = (self._files.damage(*place, deep=deep) for place in places)
+        damages = (damage_of(self.path, part, deep=deep) for part in self.manifest.parts())
         return [damage for damage in damages if damage is not None]
 
     # Results

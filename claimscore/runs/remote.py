@@ -347,8 +347,7 @@ class RemoteCopy:
 
 def _parts(manifest: Path) -> dict[str, Checksum]:
     """The parts that a manifest names."""
-    sets = Manifest(manifest).sets()
-    return {parts.name(table): sums for parts in sets for table, sums in parts.checksums.items()}
+    return {part.name: part.checksum for part in Manifest(manifest).parts()}
 
 
 def _copy(path: Path, target: Path) -> None:

@@ -24,7 +24,7 @@ RUN_TOML = "run.toml"
 ADDITIVE = "additive"
 
 #: It names the format of the whole run directory.
-HEADER = "# Written by claimscore, format 2: everything that determines the results of this run.\n"
+HEADER = "# Written by claimscore, format 3: everything that determines the results of this run.\n"
 _CHECK = b"# CRC-32 of the lines above: "
 
 #: No run writes a longer one, and to read it would take minutes.

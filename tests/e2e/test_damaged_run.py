@@ -18,7 +18,7 @@ from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline.llm.providers import base
 from claimscore.pipeline.run import RunResult, run
-from claimscore.runs import RunDirectory, directory
+from claimscore.runs import RunDirectory
 from claimscore.types import Completion, Request
 from tests.support.pass_doubles import FakeModel as FakeClassifier
 
@@ -59,9 +59,8 @@ def write_input(path: Path) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def small() -> object:
-    """Files of four chunks, a provider that counts, a model that is none."""
+    """A provider that counts, a model that is none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(directory, "COMPACTED", 4)
         patch.setattr(base, "load_provider", lambda _: Counting())
         patch.setattr("claimscore.pipeline.model_stage.load_model", lambda *_: FakeClassifier())
         yield
@@ -81,7 +80,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
         llm=LLMConfig("openai:m"),
     )
     run(config)
-    run(config)  # compacts what the first call left
     return config
 
 
@@ -221,7 +219,7 @@ def test_other_commands_say_it_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Which file, and what to do; nothing is changed by them."""
-    path = out_of(copied) / "nli" / "part-000000-000003.1-nli-a-b.parquet"
+    path = out_of(copied) / "nli" / "part-000000-nli-a-b.parquet"
     damage(path, 100)
     before = {path: path.read_bytes() for path in parts(out_of(copied))}
     more = {"score": ["--metrics", "rouge-1"], "compare": [str(finished.out)]}.get(command, [])

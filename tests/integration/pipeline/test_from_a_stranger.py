@@ -254,28 +254,22 @@ def test_no_link_is_followed(name: str, out: Path, tmp_path: Path, cli: Command)
 @pytest.mark.parametrize(
     "entry",
     [
-        {"step": "x", "chunks": [0, 10**12]},
-        {"step": "x", "chunks": [-3, 1]},
-        {"step": "x", "chunks": [0, 1 << 24]},  # of no run of three records
-        {"step": "/../../x", "chunks": [0, 1, 0], "rows": {"claims": [1]}, "checksums": {}},
-        {"step": "x", "chunks": [0, 1, 0], "rows": {"../../up": [1]}, "checksums": {}},
-        {"step": "x", "chunks": [0, 1, 0], "rows": {"/etc": [1]}, "checksums": {}},
-        {"step": "x", "chunks": [0, 1, 0], "rows": {"claims": [10**30]}, "checksums": {}},
-        {"step": "x", "chunks": [0, 1, 0], "rows": {"claims": [-1]}, "checksums": {}},
-        {"step": "x", "chunks": [0, 2, 0], "rows": {"claims": [1]}, "checksums": {}},
-        {"step": "x", "chunks": [0, 1, 0], "rows": {}, "checksums": {"claims": [1, 1]}},
-        {"step": "x", "chunks": [0, 1.5, 0], "rows": {}, "checksums": {}},
-        {"step": "x", "chunks": [0, 1, 10**300], "rows": {}, "checksums": {}},
-        {
-            "step": "x",
-            "chunks": [0, 1, 0],
-            "rows": {"claims": [1]},
-            "checksums": {"claims": [1, ""]},
-        },
-        {"step": "x" * 300, "chunks": [0, 1, 0], "rows": {}, "checksums": {}},
-        {"step": "x", "chunks": [0, 1 << 24, 0], "rows": {}, "checksums": {}},
+        {"step": "x", "chunk": 10**12, "parts": {}},
+        {"step": "x", "chunk": -3, "parts": {}},
+        {"step": "x", "chunk": 1 << 24, "parts": {}},
+        {"step": "x", "chunk": 1.5, "parts": {}},
+        {"step": "x", "chunk": 0},
+        {"step": "x", "chunk": 0, "parts": 3},
+        {"step": "/../../x", "chunk": 0, "parts": {"claims": [1, 1, 1]}},
+        {"step": "x" * 300, "chunk": 0, "parts": {}},
+        {"step": "x", "chunk": 0, "parts": {"../../up": [1, 1, 1]}},
+        {"step": "x", "chunk": 0, "parts": {"/etc": [1, 1, 1]}},
+        {"step": "x", "chunk": 0, "parts": {"claims": [10**30, 1, 1]}},
+        {"step": "x", "chunk": 0, "parts": {"claims": [-1, 1, 1]}},
+        {"step": "x", "chunk": 0, "parts": {"claims": [1, 1, ""]}},
+        {"step": "x", "chunk": 0, "parts": {"claims": [1, 1]}},
         {"undone": {"x": [0.5]}},
-        {"step": ["x"], "chunks": [0, 1]},
+        {"step": ["x"], "chunk": 0, "parts": {}},
         ["x"],
         b"[" * 100_000,
     ],
@@ -372,8 +366,8 @@ def put(out: Path, name: str, rows: pl.DataFrame) -> None:
     lines = b""
     for line in (out / MANIFEST).read_bytes().splitlines():
         entry = json.loads(line.partition(b" ")[2])
-        if name in entry.get("checksums", {}):
-            entry["checksums"][name] = Checksum.of(part)
+        if name in entry.get("parts", {}):
+            entry["parts"][name][1:] = Checksum.of(part)
         body = json.dumps(entry, separators=(",", ":")).encode()
         lines += b"%08x %b\n" % (zlib.crc32(body), body)
     (out / MANIFEST).write_bytes(lines)

@@ -101,19 +101,6 @@ def test_a_reader_sees_the_last_send_of_a_run_at_work(where: str, machine: Machi
         assert RunDirectory.reader(where).read("claims", 0).equals(claims("other"))
 
 
-def test_compacted_parts_are_replaced_there(where: str, machine: Machine) -> None:
-    with RunDirectory(where) as run:
-        run.check_settings({**SETTINGS, "records": {"count": 64}})
-        for chunk in range(64):
-            step(run, chunk, f"{chunk}")
-        copy_of(run).send()
-        run.compact(*range(64))
-    parts = [name for name in Objects(where).names() if name.startswith("claims/")]
-    assert parts == ["claims/part-000000-000063.1-decompose.parquet"]
-    machine("two")
-    assert RunDirectory.reader(where).read("claims", 63).equals(claims("63"))
-
-
 def test_a_second_machine_is_refused_until_it_takes_over(where: str, machine: Machine) -> None:
     with RunDirectory(where) as one:
         one.check_settings(SETTINGS)
@@ -205,7 +192,7 @@ def test_a_part_that_is_gone_is_undone_work(where: str, machine: Machine) -> Non
     with pytest.raises(ConfigError, match=r"part-000001-decompose\.parquet: missing"):
         RunDirectory.reader(where)
     with RunDirectory(where, take_over=True) as two:
-        assert [part.parts.first for part in two.damaged()] == [1]
+        assert [damage.part.chunk for damage in two.damaged()] == [1]
         two.invalidate({"decompose": [1]})
 
 

@@ -13,7 +13,7 @@ import pytest
 from claimscore.config import RunConfig
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.model_stage import LocalModels
-from claimscore.pipeline.plan import find_todo
+from claimscore.pipeline.plan import find_todo, with_chunk_size
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.stages import Stages
 from claimscore.pipeline.supervision import run_blocking
@@ -60,6 +60,14 @@ def finish(directory: RunDirectory, chunk: int, *failures: dict[str, str]) -> No
     directory.write_parts(chunk, "decompose-a-b", tables)
     for step in MODEL_STEPS:
         directory.write_parts(chunk, step, {"nli": NLI.empty()})
+
+
+@pytest.mark.parametrize(("n_records", "size"), [(1, 64), (262_144, 64), (10**6, 245)])
+def test_a_long_run_has_larger_chunks(n_records: int, size: int) -> None:
+    """A step writes a file a chunk: not 15,625 of them for a million records."""
+    assert (
+        with_chunk_size(RunConfig("x.jsonl", Path("run"), ("ds",)), n_records).chunk_records == size
+    )
 
 
 def test_what_is_finished_is_not_done_again(directory: RunDirectory) -> None:

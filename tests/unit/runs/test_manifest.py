@@ -1,6 +1,5 @@
 """The manifest: what a kill leaves of its file, and any changes against a model."""
 
-import dataclasses
 import itertools
 import tempfile
 import tracemalloc
@@ -12,22 +11,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from claimscore.runs import manifest as manifest_module
 from claimscore.runs.manifest import MOST_CHUNKS, Manifest
-from claimscore.runs.parts import Checksum, PartSet, RowRange
+from claimscore.runs.parts import Checksum, Part
 
 STEPS, TABLES, CHUNKS = ("facts", "decompose-a", "nli"), ("claims", "failures"), 12
 
 
-def written(parts: PartSet) -> PartSet:
-    """The set once its files are written."""
-    sums = {table: Checksum(10 * sum(counts), 1) for table, counts in parts.rows.items()}
-    return dataclasses.replace(parts, checksums={t: s for t, s in sums.items() if s.size})
-
-
-def finish(manifest: Manifest, chunk: int, step: str, **rows: int) -> list[PartSet]:
-    parts = manifest.new_set(step, chunk, chunk + 1, {table: [n] for table, n in rows.items()})
-    return manifest.add(written(parts))
+def finish(manifest: Manifest, chunk: int, step: str, **rows: int) -> None:
+    sums = {table: Checksum(10 * n, 1) for table, n in rows.items() if n}
+    manifest.add(chunk, step, [Part(t, chunk, step, rows[t], sums[t]) for t in sums])
 
 
 def writer(path: Path) -> Manifest:
@@ -72,37 +64,20 @@ chunks = st.integers(0, CHUNKS - 1)
 
 
 class ManifestAgainstRows(RuleBasedStateMachine):
-    """The model keeps the rows of each finished step, and the content of every part."""
+    """The model keeps the rows of each finished step."""
 
-    @initialize(lines=st.sampled_from([4, 4096]))
-    def open(self, lines: int) -> None:
-        """The file is shortened often, or never."""
+    @initialize()
+    def open(self) -> None:
         self.patch, self.folder = pytest.MonkeyPatch(), tempfile.TemporaryDirectory()
         self.patch.setattr("os.fsync", lambda _: None)
-        self.patch.setattr(manifest_module, "_LINES", lines)
-        self.patch.setattr(manifest_module, "_GROWTH", 1)
         self.path = Path(self.folder.name) / "manifest.log"
         self.manifest = writer(self.path)
         self.rows: dict[tuple[int, str], dict[str, int]] = {}
-        #: The chunk of each row, by the name of the part.
-        self.content: dict[str, list[int]] = {}
 
     def teardown(self) -> None:
         if hasattr(self, "manifest"):
             self.patch.undo()
             self.folder.cleanup()
-
-    def _remove(self, superseded: list[PartSet]) -> None:
-        for name in itertools.chain(*(old.names() for old in superseded)):
-            del self.content[name]
-
-    def _add(self, parts: PartSet) -> None:
-        new = written(parts)
-        for table in new.checksums:
-            heights = zip(range(new.first, new.end), new.rows[table], strict=True)
-            assert new.name(table) not in self.content
-            self.content[new.name(table)] = [chunk for chunk, n in heights for _ in range(n)]
-        self._remove(self.manifest.add(new))
 
     @rule(
         chunk=chunks,
@@ -110,37 +85,28 @@ class ManifestAgainstRows(RuleBasedStateMachine):
         rows=st.fixed_dictionaries({table: st.integers(0, 3) for table in TABLES}),
     )
     def finish(self, chunk: int, step: str, rows: dict[str, int]) -> None:
-        counts = {table: [n] for table, n in rows.items()}
-        self._add(self.manifest.new_set(step, chunk, chunk + 1, counts))
+        finish(self.manifest, chunk, step, **rows)
         self.rows[chunk, step] = rows
 
-    @rule(undone=st.dictionaries(st.sampled_from([*STEPS, "none"]), st.lists(chunks)))
-    def undo(self, undone: dict[str, list[int]]) -> None:
-        self._remove(self.manifest.undo(undone))
-        for step, numbers in undone.items():
-            for chunk in numbers:
-                self.rows.pop((chunk, step), None)
-
-    @rule(step=st.sampled_from(STEPS), first=chunks, size=st.integers(2, 6))
-    def compact(self, step: str, first: int, size: int) -> None:
-        parts = self.manifest.compactable(step, first, first + size)
-        if parts is not None:
-            self._add(parts)
-
-    @rule(step=st.sampled_from(STEPS), first=chunks, size=st.integers(1, 4))
-    def write_some(self, step: str, first: int, size: int) -> None:
-        """One file for a few chunks, as records are written."""
-        end = min(CHUNKS, first + size)
-        self._add(self.manifest.new_set(step, first, end, {"failures": [1] * (end - first)}))
-        self.rows |= {(chunk, step): {"failures": 1} for chunk in range(first, end)}
+    @rule(undone=st.dictionaries(st.sampled_from([*STEPS, "none"]), st.sets(chunks)))
+    def undo(self, undone: dict[str, set[int]]) -> None:
+        gone = self.manifest.undo(undone)
+        rows = [self.rows.pop((n, step), {}) for step in undone for n in undone[step]]
+        assert sum(part.rows for part in gone) == sum(sum(some.values()) for some in rows)
 
     @rule()
     def reopen(self) -> None:
         self.manifest = writer(self.path)
 
-    def _at(self, rows: RowRange) -> list[int]:
-        """The chunk of each row of a range; its part was not removed."""
-        return self.content[rows.parts.name(rows.table)][rows.offset : rows.offset + rows.rows]
+    @rule()
+    def damage(self) -> None:
+        """A line that is no entry goes with the next change."""
+        with self.path.open("ab") as stream:
+            stream.write(b"no entry\n")
+        self.manifest = writer(self.path)
+        assert len(self.manifest.damaged) == 1
+        self.manifest.undo({})
+        self.manifest = writer(self.path)
 
     @invariant()
     def says_the_same_as_the_model(self) -> None:
@@ -151,21 +117,19 @@ class ManifestAgainstRows(RuleBasedStateMachine):
             total.update(rows)
         for view in (self.manifest, Manifest(self.path)):
             assert not view.damaged
-            assert +view.counts() == +total
+            assert view.counts() == +total
             for chunk in range(CHUNKS):
                 assert view.steps(chunk) == {step for at, step in self.rows if at == chunk}
             for step, table in itertools.product(STEPS, TABLES):
                 done = sorted(chunk for chunk, name in self.rows if name == step)
                 assert view.chunks_with(step) == done
-                wanted = [c for c in done for _ in range(self.rows[c, step].get(table, 0))]
-                ranges = view.ranges(table, step)
-                assert [chunk for rows in ranges for chunk in self._at(rows)] == wanted
+                parts = view.parts(table, step)
+                counts = [(c, n) for c in done if (n := self.rows[c, step][table])]
+                assert [(part.chunk, part.rows) for part in parts] == counts
             for table, chunk in itertools.product(TABLES, range(CHUNKS)):
-                ranges = view.ranges(table, None, chunk, chunk + 1)
-                assert [rows.parts.step for rows in ranges] == [
+                assert [part.step for part in view.parts(table, chunk=chunk)] == [
                     step for step in sorted(STEPS) if self.rows.get((chunk, step), {}).get(table)
                 ]
-                assert all(set(self._at(rows)) == {chunk} for rows in ranges)
 
 
 TestManifestAgainstRows = ManifestAgainstRows.TestCase

@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -16,20 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import ConfigError, StoppedEarly
-from claimscore.runs import RunDirectory, directory
+from claimscore.runs import RunDirectory
 from claimscore.runs import parts as parts_module
 from claimscore.runs.folder import MANIFEST
-from claimscore.runs.manifest import Manifest
-from claimscore.runs.parts import PartFiles
 from claimscore.tables import CLAIMS, FAILURES, TABLES
 from tests.support.run_tables import claims, failures, scores
 
 SIDES = ("a", "b")
-
-
-def kill(*_: object) -> None:
-    """What a signal does in the middle of a call."""
-    raise KeyboardInterrupt
 
 
 def views(run: RunDirectory) -> tuple[RunDirectory, RunDirectory]:
@@ -66,12 +58,6 @@ def expected(*chunks: int) -> pl.DataFrame:
     return pl.concat([of_side(chunk, side) for chunk in chunks for side in SIDES])
 
 
-@pytest.fixture(autouse=True)
-def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that count no more are removed at once."""
-    monkeypatch.setattr(parts_module, "GRACE_S", 0.0)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A place with nothing there."""
@@ -84,12 +70,6 @@ def run(path: Path) -> Iterator[RunDirectory]:
     with RunDirectory(path) as opened:
         opened.check_settings({"seed": 0})
         yield opened
-
-
-@pytest.fixture
-def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four chunks are compacted together."""
-    monkeypatch.setattr(directory, "COMPACTED", 4)
 
 
 # Steps and their parts
@@ -106,7 +86,7 @@ def test_parts_are_read_back(run: RunDirectory) -> None:
         assert ids(view.scan("claims").collect()) == ["a", "b", "c"]
         assert view.steps_done("decompose") == 2
         assert view.manifest.counts() == {"claims": 3, "failures": 1}
-        assert view.manifest.counts(0, 1) == {"claims": 2, "failures": 1}
+        assert view.manifest.counts(0) == {"claims": 2, "failures": 1}
     assert names(run) == ["part-000000-decompose.parquet", "part-000001-decompose.parquet"]
 
 
@@ -135,33 +115,6 @@ def test_a_column_that_is_newer_than_a_part_is_null(
     assert run.read("claims", 0, 1)["left_out"].to_list() == [None, None]
 
 
-def test_redoing_a_step_replaces_its_parts(run: RunDirectory) -> None:
-    run.write_parts(0, "nli", {"failures": failures("n")})
-    run.write_parts(0, "decompose", {"claims": claims("a"), "failures": failures("b")})
-    run.write_parts(0, "decompose", {"claims": claims("a", "b"), "failures": failures()})
-    for view in views(run):
-        assert ids(view.read("claims", 0)) == ["a", "b"]
-        assert ids(view.read("failures", 0)) == ["n"]
-        assert view.manifest.counts() == {"claims": 2, "failures": 1}
-    assert names(run, "failures") == ["part-000000-nli.parquet"]
-
-
-@pytest.mark.parametrize("killed_at", [(PartFiles, "_write"), (Manifest, "_append")])
-def test_a_kill_while_redoing_leaves_the_step_as_before(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, killed_at: Any
-) -> None:
-    run.write_parts(0, "decompose", {"claims": claims("a"), "failures": failures("b")})
-    with monkeypatch.context() as patch:
-        patch.setattr(*killed_at, kill)
-        with pytest.raises(KeyboardInterrupt):
-            run.write_parts(0, "decompose", {"claims": claims("a", "b")})
-    for view in views(run):
-        assert ids(view.read("claims", 0)) == ["a"]
-        assert ids(view.read("failures", 0)) == ["b"]
-    reopen(run)
-    assert names(run) == ["part-000000-decompose.parquet"]
-
-
 def test_a_damaged_part_is_named(run: RunDirectory) -> None:
     run.write_parts(0, "decompose", {"claims": claims("a")})
     name = "claims/part-000000-decompose.parquet"
@@ -173,105 +126,28 @@ def test_a_damaged_part_is_named(run: RunDirectory) -> None:
         run.read("claims", 0)
 
 
-# Compaction
-
-
-@pytest.mark.usefixtures("small_ranges")
-def test_sealed_chunks_are_compacted(run: RunDirectory) -> None:
-    write(run, *range(22))
-    assert len(names(run)) == 44
-    run.compact(*range(0, 22, 2))
-    assert names(run) == [
-        *(
-            f"part-{n:06d}-{n + 3:06d}.1-decompose-{side}.parquet"
-            for n in range(0, 20, 4)
-            for side in SIDES
-        ),
-        *(f"part-{n:06d}-decompose-{side}.parquet" for n in (20, 21) for side in SIDES),
-    ]
-    for view in views(run):
-        for chunk in (0, 4, 5, 15, 19, 21):
-            assert view.read("claims", chunk).equals(expected(chunk))
-        assert view.read("claims", *range(3, 19)).equals(expected(*range(3, 19)))
-        for side in SIDES:
-            in_order = pl.concat([of_side(chunk, side) for chunk in range(22)])
-            assert view.scan("claims", f"decompose-{side}").collect().equals(in_order)
-        found = view.scan("claims").collect()
-        assert found.sort("id", "side").equals(expected(*range(22)).sort("id", "side"))
-        assert ids(view.scan("failures").collect()) == ["0", "5", "10", "15", "20"]
-        assert view.manifest.counts() == {"claims": found.height, "failures": 5}
-
-
-@pytest.mark.usefixtures("small_ranges")
-def test_a_forgotten_chunk_is_compacted_again(run: RunDirectory) -> None:
-    write(run, *range(16))
-    run.compact(*range(16))
-    reopen(run)
-    run.invalidate({"decompose-a": [5]})
-    left = pl.concat([of_side(chunk, "a") for chunk in range(16) if chunk != 5])
+def test_an_undone_step_is_done_again(run: RunDirectory) -> None:
+    write(run, *range(8))
+    run.invalidate({"decompose-a": [5, 7], "none": [3]})
+    left = pl.concat([of_side(chunk, "a") for chunk in (0, 1, 2, 3, 4, 6)])
     for view in views(run):
         assert not view.manifest.has(5, "decompose-a")
         assert view.scan("claims", "decompose-a").collect().equals(left)
+        assert view.read("claims", 5).equals(of_side(5, "b"))
+        assert ids(view.scan("failures").collect()) == ["0"]
     new = of_side(5, "a", "new")
-    run.write_parts(5, "decompose-a", {"claims": new, "failures": failures()})
-    run.compact(*range(16))
-    assert names(run)[2:4] == [
-        "part-000004-000007.1-decompose-b.parquet",
-        "part-000004-000007.2-decompose-a.parquet",
-    ]
+    run.write_parts(5, "decompose-a", {"claims": new})
     assert run.read("claims", 5).equals(pl.concat([new, of_side(5, "b")]))
-    assert run.read("claims", *range(6, 16)).equals(expected(*range(6, 16)))
+    assert run.read("claims", 4, 6).equals(expected(4, 6))
+    assert len(names(run)) == 15
 
 
-@pytest.mark.usefixtures("small_ranges")
-@pytest.mark.parametrize("killed_at", ["scan", "remove"])
-def test_a_kill_while_compacting(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, killed_at: str
-) -> None:
-    write(run, *range(8))
-    run.compact(*range(4))
-    with monkeypatch.context() as patch:
-        patch.setattr(PartFiles, killed_at, kill)
-        with pytest.raises(KeyboardInterrupt):
-            run.compact(*range(4, 8))
+def test_rows_are_in_the_order_of_the_input(run: RunDirectory) -> None:
+    write(run, 3, 0, 2, 1)
     for view in views(run):
-        assert view.read("claims", *range(8)).equals(expected(*range(8)))
-    reopen(run)
-    run.compact(*range(8))
-    assert len(names(run)) == 4
-    assert run.read("claims", *range(8)).equals(expected(*range(8)))
-
-
-def test_records_of_many_chunks_in_one_file(run: RunDirectory) -> None:
-    frames = [pl.DataFrame({"id": [f"{n}", f"{n}!"], "note": [n, n]}) for n in range(6)]
-    run.write_chunks(0, "records", "records", frames[:4])
-    run.write_chunks(4, "records", "records", frames[4:])
-    files = ["part-000000-000003.0-records.parquet", "part-000004-000005.0-records.parquet"]
-    assert names(run, "records") == files
-    for view in views(run):
-        for chunk, frame in enumerate(frames):
-            assert view.read("records", chunk).equals(frame)
-        assert view.scan("records").collect().equals(pl.concat(frames))
-    (run.path / "records" / files[0]).unlink()
-    with pytest.raises(ConfigError, match=rf"{files[0]}: damaged: No such file"):
-        run.read("records", 3)
-
-
-@pytest.mark.usefixtures("small_ranges")
-def test_a_reader_goes_on_with_the_files_it_began_with(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those that are compacted meanwhile are removed later, at the latest when the run ends."""
-    monkeypatch.setattr(parts_module, "GRACE_S", 60.0)
-    write(run, *range(4))
-    reader = RunDirectory.reader(run.name)
-    scan = reader.scan("claims")
-    run.compact(*range(4))
-    assert scan.collect().height == run.manifest.counts()["claims"]
-    assert reader.read("claims", *range(4)).equals(expected(*range(4)))
-    assert len(names(run)) == 10
-    reopen(run)
-    assert len(names(run)) == 2
+        assert view.scan("claims").collect().equals(expected(*range(4)))
+        of_a = pl.concat([of_side(chunk, "a") for chunk in range(4)])
+        assert view.scan("claims", "decompose-a").collect().equals(of_a)
 
 
 def test_a_lost_manifest_is_named_and_made_again(run: RunDirectory) -> None:
@@ -403,7 +279,7 @@ def test_damaged_lines_are_named_and_their_steps_undone(path: Path) -> None:
         for chunk in range(3):
             run.write_parts(chunk, "decompose", {"claims": claims("a")})
     manifest = path / ".state" / "manifest.log"
-    manifest.write_bytes(manifest.read_bytes().replace(b'"chunks":[1,2,0]', b'"chunks":[1,2,1]'))
+    manifest.write_bytes(manifest.read_bytes().replace(b'"chunk":1', b'"chunk":2'))
     with pytest.raises(ConfigError, match=r"manifest\.log, line 2: damaged; the same command"):
         RunDirectory.reader(path)
     with RunDirectory(path) as run:
