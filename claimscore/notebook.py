@@ -20,16 +20,17 @@ from typing import Any
 import polars as pl
 
 from claimscore.config import OF_THE_RUN, EncoderConfig, LLMConfig, RunConfig
-from claimscore.console import many
+from claimscore.console import many, verdict_totals
 from claimscore.console.progress import progress_display
 from claimscore.errors import ConfigError
+from claimscore.metrics.support import CONTRADICTED, SUPPORTED
 from claimscore.pipeline.plan import load_metrics
 from claimscore.pipeline.run import run
 from claimscore.pipeline.run import score as add_metrics
 from claimscore.records.readers import rows_in_memory
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import interval_text
-from claimscore.tables import SCORES, wide_scores
+from claimscore.tables import SCORES, TABLES, wide_scores
 from claimscore.types import JSON
 
 #: The settings that `evaluate` makes itself.
@@ -62,12 +63,27 @@ class Evaluation:
         return self.table("claims")
 
     @functools.cached_property
+    def verdicts(self) -> pl.DataFrame:
+        """A row a claim that was judged by texts: `id`, `side`, `claim`, `verdict`, `probability` of
+        support, `evidence`. Of several texts the one that decides counts, as in the scores."""
+        contradicted = pl.col("verdict") == CONTRADICTED
+        weight = pl.when(contradicted).then("contradiction").otherwise("probability")
+        first = pl.col("verdict", "evidence").sort_by(
+            pl.col("verdict") == SUPPORTED, contradicted, weight, descending=True, nulls_last=True
+        )
+        claims = self.table("support").group_by("id", "side", "claim_position", maintain_order=True)
+        decided = claims.agg(pl.col("claim").first(), first.first(), pl.col("probability").max())
+        return decided.select("id", "side", "claim", "verdict", "probability", "evidence")
+
+    @functools.cached_property
     def records(self) -> pl.DataFrame:
         """The records as they were read, with `id`."""
         return self.table("records")
 
     def table(self, name: str) -> pl.DataFrame:
-        """A table of the run directory: `nli`, `facts`, `failures` and others."""
+        """A table of the run directory: `nli`, `facts`, `failures` and others; `ConfigError` for an
+        unknown name."""
+        refuse_unknown([name], [*TABLES, "records"], "table")
         directory = RunDirectory.reader(self.out)
         rows = directory.scores() if name == SCORES.name else directory.scan(name)
         if rows is None:
@@ -212,19 +228,18 @@ def run_config(data: Any, out: Path | str, options: dict[str, Any]) -> RunConfig
     return RunConfig(input=data, out=out, **parts[RunConfig])
 
 
-def refuse_unknown(names: Iterable[str], known: Collection[str]) -> None:
-    """`ConfigError` for an option that is not known, with the one that may be meant."""
+def refuse_unknown(names: Iterable[str], known: Collection[str], what: str = "option") -> None:
+    """`ConfigError` for an option or another name that is not known, with the likely one."""
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             meant = f"; is {near[0]} meant?" if near else f"; known: {', '.join(sorted(known))}"
-            raise ConfigError(f"unknown option {name}{meant}")
+            raise ConfigError(f"unknown {what} {name}{meant}")
 
 
 def _value(row: Mapping[str, Any]) -> str:
-    """A mean and its interval."""
+    """A mean and its interval, and the verdicts on claims where there are any."""
     if row["mean"] is None:
         return "no value: " + "; ".join(row["reasons"])
-    if row["low"] is None:
-        return f"{row['mean']:.2f}"
-    return f"{row['mean']:.2f} ({interval_text(row['low'], row['high'])})"
+    interval = "" if row["low"] is None else f" ({interval_text(row['low'], row['high'])})"
+    return "; ".join([f"{row['mean']:.2f}{interval}", *verdict_totals(row)])

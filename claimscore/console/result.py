@@ -21,6 +21,7 @@ from claimscore.console import (
     price_note,
     servers_text,
     tokens_text,
+    verdict_totals,
 )
 from claimscore.console.table import print_facts, print_table
 
@@ -84,9 +85,10 @@ def _interval(row: Mapping[str, Any]) -> str:
 
 
 def _verdicts(metrics: Mapping[str, Mapping[str, Any]]) -> Facts:
-    """Of each metric what it says, and the records at its worst end."""
+    """Of each metric what it says, the verdicts on claims, and the records at its worst end."""
     for name, row in metrics.items():
         yield name, row["verdict"]
+        yield from (("", f"claims: {totals}") for totals in verdict_totals(row))
         if row["worst"]:
             ends = ", ".join(f"{plain(one['id'])[:60]} {one['value']:.2f}" for one in row["worst"])
             yield "", f"look first at: {ends}"

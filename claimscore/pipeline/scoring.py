@@ -15,8 +15,10 @@ import polars as pl
 from claimscore.claim_checks import CHECKS, EVIDENCE_CHECKS, summarized
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
+from claimscore.metrics.support import VERDICTS
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS, ENTAILED_CLAIMS_PASS
+from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import MIN_VALUES, Array, interval_text, mean_interval
 from claimscore.tables import SCORES, TABLES, counted
@@ -161,7 +163,17 @@ def _of_metric(scores: pl.LazyFrame, metric: Metric, seed: int) -> JSON:
     reasons = scores.filter(pl.col("value").is_null()).group_by(reason).len().sort("reason")
     known = values[~np.isnan(values)]
     summary = _summary(metric, known, dict(reasons.collect().iter_rows()), seed)
-    return summary | {"worst": _worst(scores, metric, values)}
+    return summary | _verdicts(scores, metric) | {"worst": _worst(scores, metric, values)}
+
+
+def _verdicts(scores: pl.LazyFrame, metric: Metric) -> JSON:
+    """How many claims have each verdict; nothing for a metric that does not count them."""
+    if all(need.kind != SUPPORT_PASS.kind for need in metric.requires.passes):
+        return {}
+    parts = pl.col("components").str
+    counts = {name: parts.json_path_match(f"$.{name}").cast(pl.Int64).sum() for name in VERDICTS}
+    (totals,) = scores.select(**counts).collect(engine="streaming").to_dicts()
+    return {"verdicts": totals} if any(totals.values()) else {}
 
 
 def _worst(scores: pl.LazyFrame, metric: Metric, values: Array) -> list[JSON]:

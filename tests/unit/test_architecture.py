@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "functions": BASE  # stages without a run
     | {"notebook", "pipeline", "pipeline.llm", "pipeline.encoders", "pipeline.passes"}
     | {"pipeline.tasks", "metrics", "records"},
-    "notebook": BASE | {"console", "pipeline", "records", "runs", "report", "stats"},
+    "notebook": BASE | {"console", "metrics", "pipeline", "records", "runs", "report", "stats"},
     "__main__": {"cli"},
     "errors": set(),
     "types": {"errors"},
