@@ -8,7 +8,6 @@ from typing import Any, BinaryIO
 
 import polars as pl
 
-from claimscore.atomic import os_errors
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import Metric
@@ -19,7 +18,6 @@ from claimscore.records.dataset import (
     Selection,
     prepare,
 )
-from claimscore.records.files import SPOOLED
 from claimscore.runs import RunDirectory
 
 
@@ -34,13 +32,6 @@ def read_records(
     selection = Selection(config.columns, config.limit, config.strip_html)
     required = _required(metrics)
     return prepare(config.input, spool=spool, required=required, stdin=stdin, selection=selection)
-
-
-def again(directory: RunDirectory) -> BinaryIO | None:
-    """The stored standard input; None where it was not read."""
-    path = directory.state / SPOOLED
-    with os_errors(path):
-        return path.open("rb") if path.is_file() else None
 
 
 def copy_records(dataset: Dataset, size: int, directory: RunDirectory) -> None:

@@ -8,7 +8,7 @@ where its answer is there no more.
 from __future__ import annotations
 
 from claimscore.pipeline.progress import P, ProgressReporter
-from claimscore.runs import DamagedPart, RunDirectory
+from claimscore.runs import RunDirectory
 
 #: So many damaged files are named in events.jsonl.
 _NAMED = 100
@@ -17,36 +17,22 @@ _NAMED = 100
 _RECORDS = "records"
 
 
-def repair(
-    directory: RunDirectory,
-    reporter: ProgressReporter[P],
-    seen: DamagedPart | None = None,
-    *,
-    deep: bool = False,
-) -> None:
+def repair(directory: RunDirectory, reporter: ProgressReporter[P]) -> None:
     """Undo all steps of the chunks that have a damaged part, as one is made from the other; where
     the manifest is damaged, those of all chunks. Say so in one line. Records are copied from the
     same input again, so they stay if they are whole, and what was made from them stays.
-
-    What is missing or has another size is found without reading it; with `deep` all parts are
-    read. `seen` is a part that turned out to be damaged when it was read: then all others are
-    read too.
     """
-    manifest = directory.manifest
-    lines = [] if seen else manifest.damaged
-    parts = directory.damaged(deep=deep or seen is not None)
-    if seen is not None and seen.path not in [part.path for part in parts]:
-        parts.append(seen)
-    damages = [*lines, *(f"{part.path}: {part.why}" for part in parts)]
+    manifest, parts = directory.manifest, directory.damaged(deep=True)
+    damages = [*manifest.damaged, *(f"{damage.path}: {damage.why}" for damage in parts)]
     if not damages:
         return
     unread = {damage.part.chunk for damage in parts if damage.part.table == _RECORDS}
     chunks = {damage.part.chunk for damage in parts if damage.part.table != _RECORDS}
     done = {step: set(manifest.chunks_with(step)) for step in sorted(manifest.all_steps())}
-    undone = {s: n if lines else n & chunks for s, n in done.items() if s != _RECORDS}
+    undone = {s: n if manifest.damaged else n & chunks for s, n in done.items() if s != _RECORDS}
     directory.invalidate(undone | {_RECORDS: unread})
     more = f" (and {len(damages) - 1:,} more)" if len(damages) > 1 else ""
     n_chunks = len(unread.union(*undone.values()))
-    again = "its steps" if lines else f"{n_chunks:,} chunk{'s' * (n_chunks != 1)}"
+    again = "its steps" if manifest.damaged else f"{n_chunks:,} chunk{'s' * (n_chunks != 1)}"
     directory.event("damaged", files=damages[:_NAMED], damaged=len(damages), chunks=n_chunks)
     reporter.notice(f"{damages[0]}{more}; {again} made again")

@@ -36,7 +36,6 @@ from claimscore.pipeline.plan import (
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.ray import check_ray
 from claimscore.pipeline.reading import (
-    again,
     check_columns,
     copy_records,
     read_records,
@@ -59,11 +58,8 @@ from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.supervision import run_blocking, signals_held
 from claimscore.records.dataset import MissingColumnsError
 from claimscore.records.text_checks import check_texts
-from claimscore.runs import DamagedPart, RunDirectory, damage_as_error
+from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.types import JSON
-
-#: How often, at most, a call repairs what it finds damaged while it reads: a disk may be dying.
-_REPAIRS = 3
 
 #: With more stored results than this share of the computed ones a run tells no model's pace.
 STORED_SHARE = 0.1
@@ -108,12 +104,6 @@ def run(
     reporter = ProgressReporter(Progress(), on_progress)
     with RunDirectory(config.out, reporter.notice, take_over=config.take_over) as directory:
         repair(directory, reporter)
-        for _ in range(_REPAIRS):
-            try:
-                return _go_on(config, known, directory, reporter, stdin, on_estimate)
-            except DamagedPart as part:
-                repair(directory, reporter, part)
-                stdin = again(directory)
         return _go_on(config, known, directory, reporter, stdin, on_estimate)
 
 
@@ -125,7 +115,7 @@ def _go_on(
     stdin: BinaryIO | None,
     on_estimate: OnEstimate | None,
 ) -> RunResult:
-    """Do what is missing in the folder. `DamagedPart` where one of its files turns out to be."""
+    """Do what is missing in the folder."""
     config, metrics = _with_earlier_metrics(config, known, directory)
     reporter.phase("reading", directory)
     done = directory.settings.get("additive", {})
@@ -308,8 +298,6 @@ class _Work:
                 self._run_stages(todo, models)
         self._remember_paces()
         self.reporter.phase("scoring", directory)
-        for part in directory.damaged(deep=True):  # also what no metric of this run reads
-            raise part
         with damage_as_error(directory.name):
             facts = signature_facts(directory.settings)
         scores = score_run(directory, self.plan.metrics, facts, self.config.seed)

@@ -140,7 +140,7 @@ def map(
             finished.refuse_others(settings(source.digest(), finished.rows))
         return _result(files, finished, progress)
     with RunDirectory(files.parts, reporter.notice, take_over=config.take_over) as directory:
-        repair(directory, reporter, deep=True)
+        repair(directory, reporter)
         files.remove_leftovers()
         reporter.phase("reading", directory)
         parts = MapParts(files, directory)
