@@ -191,8 +191,8 @@ class ModelPool(Protocol):
     async def finish_loading(self) -> None:
         """Load the models that are not loaded yet. `ConfigError` where one cannot be used."""
 
-    async def keep_in_touch(self, is_over: IsOver) -> None:
-        """Exchange progress and stop with the workers for as long as chunks are done."""
+    async def tell_of_stop(self, is_over: IsOver) -> None:
+        """Tell the workers once the run is over, where they cannot see it themselves."""
 
 
 class LocalModelWorker:
@@ -256,8 +256,8 @@ class LocalModels:
         for worker in workers:
             self.workers.append(LocalModelWorker(worker, self._directory, self._progress))
 
-    async def keep_in_touch(self, is_over: IsOver) -> None:
-        """There is nothing to exchange: threads write into `Progress` themselves."""
+    async def tell_of_stop(self, is_over: IsOver) -> None:
+        """Threads look themselves."""
 
 
 @contextlib.contextmanager
@@ -355,7 +355,7 @@ class ModelStage:
         async with anyio.create_task_group() as around:
             around.start_soon(self._end_threads)
             await self._pool.finish_loading()
-            around.start_soon(self._pool.keep_in_touch, self._is_over)
+            around.start_soon(self._pool.tell_of_stop, self._is_over)
             async with anyio.create_task_group() as group:
                 for worker in self._pool.workers:
                     for _ in range(worker.threads):

@@ -1,9 +1,8 @@
 """Workers of a Ray cluster that run the models: an actor with the models of one device each.
 
-The driver gives an actor the rows of a chunk, hears every `HEARTBEAT_S` how far it is, and writes
-the rows that come back. An actor has as many chunks at a time as it computes at once, so few rows
-are on their way. A dead actor loses the chunk it had: the driver starts another one and gives the
-chunk to the next worker that is free.
+The driver gives an actor the rows of a chunk, and writes the rows that come back. An actor has as
+many chunks at a time as it computes at once, so few rows are on their way. A dead actor loses the
+chunk it had: the driver starts another one and gives the chunk to the next worker that is free.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +34,6 @@ from claimscore.pipeline.encoders.devices import cpu_threads, n_gpus, set_cpu_th
 from claimscore.pipeline.encoders.results import StoreStats, open_store
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.model_stage import (
-    ChunkUndoneError,
     IsOver,
     ModelPool,
     WorkerLostError,
@@ -44,15 +41,15 @@ from claimscore.pipeline.model_stage import (
     read_tables,
 )
 from claimscore.pipeline.plan import ChunkTodo, PlannedPass
-from claimscore.pipeline.progress import Progress, ProgressReporter
+from claimscore.pipeline.progress import PassDone, Progress, ProgressReporter
 from claimscore.pipeline.ray import INSTALL, plan_layout, refuse_node
 from claimscore.pipeline.ray.cluster import connected, first_line, working_nodes
 from claimscore.pipeline.settings import model_settings
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON
 
-#: Seconds between two heartbeats: progress comes back, and a stop is told.
-HEARTBEAT_S = 0.25
+#: Seconds between two looks whether a worker is ready, and whether the run was stopped.
+_POLL_S = 0.25
 
 #: A worker that dies so often before it has loaded its models stops the run.
 LOAD_TRIES = 5
@@ -75,26 +72,23 @@ class WorkerSettings:
     cache_dir: Path | None
 
 
-#: What a worker has to say: the name of a method of `RayModels`, and its arguments.
-News = tuple[str, tuple[Any, ...]]
-
-
 class ChunkResult(NamedTuple):
-    """The tables of a chunk by the step that made them, and the news since the last ones.
+    """The tables of a chunk by the step that made them, and what that took.
 
-    Not `is_whole` where the run was stopped before the last step.
+    Since the last result of the worker so many items were `stored` and `computed`, and its store
+    said these `notices`.
     """
 
     rows: dict[str, Mapping[str, pl.DataFrame]]
-    is_whole: bool
-    news: list[News]
+    pairs: int
+    passes: dict[str, PassDone]
+    stored: int
+    computed: int
+    notices: list[str]
 
 
 class ModelActor:
-    """The process of a worker. Ray calls its methods in several threads.
-
-    For `do_passes` it is where work is counted: it keeps what it hears until it is asked.
-    """
+    """The process of a worker. Ray calls its methods in several threads."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -102,7 +96,7 @@ class ModelActor:
         self._store = StoreStats()
         self._stopping = threading.Event()
         self._mutex = threading.Lock()
-        self._news: list[News] = []
+        self._notices: list[str] = []
         self._counted = (0, 0)
 
     def load(self) -> JSON:
@@ -113,7 +107,7 @@ class ModelActor:
         self._models = load_on_one_device(settings, node)
         facts = model_settings(self._models)
         if settings.model_store:
-            store = open_store(settings.cache_dir, on_notice=partial(self._add, "notice"))
+            store = open_store(settings.cache_dir, on_notice=self._notices.append)
             self._models = {role: store.around(model) for role, model in self._models.items()}
             self._store = store.stats
         return facts
@@ -121,40 +115,20 @@ class ModelActor:
     def do(
         self, chunk: int, passes: tuple[PlannedPass, ...], tables: Mapping[str, pl.DataFrame]
     ) -> ChunkResult:
-        """Run the passes of a chunk with these tables."""
+        """Run the passes of a chunk with these tables; `ChunkUndoneError` after `stop`."""
         rows: dict[str, Mapping[str, pl.DataFrame]] = {}
-        item, is_over = ChunkTodo(chunk, passes=passes), self._stopping.is_set
-        is_whole = True
-        try:
-            do_passes(item, tables, rows.__setitem__, self._models, self, is_over)
-        except ChunkUndoneError:
-            is_whole = False
-        return ChunkResult(rows, is_whole, self._take_news())
-
-    def heartbeat(self, stop: bool) -> list[News]:
-        """The news. `stop`: end the chunks at work after their next batch."""
-        if stop:
-            self._stopping.set()
-        return self._take_news()
-
-    def add_pairs(self, chunk: int, pairs: int, share: float) -> None:
-        """A batch."""
-        self._add("add_pairs", chunk, pairs, share)
-
-    def add_pass(self, step: str, records: int, items: int, seconds: float) -> None:
-        """A pass that ended."""
-        self._add("add_pass", step, records, items, seconds)
-
-    def _add(self, name: str, *arguments: object) -> None:
-        with self._mutex:
-            self._news.append((name, arguments))
-
-    def _take_news(self) -> list[News]:
+        item, work = ChunkTodo(chunk, passes=passes), Progress()
+        do_passes(item, tables, rows.__setitem__, self._models, work, self._stopping.is_set)
         with self._mutex:
             counts = self._store.found, self._store.computed
-            new = tuple(now - before for now, before in zip(counts, self._counted, strict=True))
-            news, self._news, self._counted = [*self._news, ("add_stored", new)], [], counts
-        return news
+            stored, computed = (now - old for now, old in zip(counts, self._counted, strict=True))
+            notices, self._counted = self._notices.copy(), counts
+            self._notices.clear()
+        return ChunkResult(rows, work.pairs_done, work.passes, stored, computed, notices)
+
+    def stop(self) -> None:
+        """End the chunks at work after their next batch."""
+        self._stopping.set()
 
 
 def load_on_one_device(settings: WorkerSettings, node: str) -> Models:
@@ -191,7 +165,7 @@ class RayModelWorker:
                 num_cpus=layout.cpus,
                 num_gpus=layout.gpus,
                 max_restarts=0,
-                max_concurrency=max(2, self.threads) + 1,  # chunks, and a heartbeat
+                max_concurrency=self.threads + 1,  # chunks, and a stop
             )
             .remote(self._pool.settings)
         )
@@ -224,16 +198,15 @@ class RayModelWorker:
     async def ready(self, is_over: IsOver) -> None:
         while not (self._is_ready or is_over()):
             if not ray.wait([self.loading], timeout=0)[0]:
-                await anyio.sleep(HEARTBEAT_S)
+                await anyio.sleep(_POLL_S)
             elif (facts := self.loaded()) is not None:
                 self._pool.refuse_other(facts)
                 self._is_ready = True
 
     async def do(self, item: ChunkTodo, is_over: IsOver) -> None:
-        actor, pool = self._actor, self._pool
-        pool.at_work.add(item.chunk)
+        actor, directory = self._actor, self._pool.directory
         try:
-            tables = await anyio.to_thread.run_sync(read_tables, pool.directory, item.chunk)
+            tables = await anyio.to_thread.run_sync(read_tables, directory, item.chunk)
             result: ChunkResult = await actor.do.remote(item.chunk, item.passes, tables)
         except RayTaskError as exc:
             raise _cause_of(exc) from exc
@@ -242,21 +215,13 @@ class RayModelWorker:
                 self.close()
                 self.start()
             raise WorkerLostError(first_line(exc)) from exc
-        finally:
-            pool.at_work.discard(item.chunk)
-        pool.take(result.news)
         for step, rows in result.rows.items():
-            await anyio.to_thread.run_sync(pool.directory.write_parts, item.chunk, step, rows)
-        if not result.is_whole:
-            raise ChunkUndoneError
+            await anyio.to_thread.run_sync(directory.write_parts, item.chunk, step, rows)
+        self._pool.count(item.chunk, result)
 
-    async def heartbeats(self, is_over: IsOver) -> None:
-        """Hear of progress and tell of a stop until cancelled."""
-        while True:
-            if self._is_ready:
-                with contextlib.suppress(RayError):  # `do` meets a dead process
-                    self._pool.take(await self._actor.heartbeat.remote(is_over()))
-            await anyio.sleep(HEARTBEAT_S)
+    def stop(self) -> None:
+        """Tell the process of a stop."""
+        self._actor.stop.remote()
 
     def close(self) -> None:
         """End the process."""
@@ -275,7 +240,6 @@ class RayModels:
     ) -> None:
         self.directory = directory
         self.facts: JSON = {}
-        self.at_work: set[int] = set()
         self._reporter = reporter
         encoders = config.encoders
         served = all(is_served(getattr(encoders, role) or "") for role in roles)
@@ -317,33 +281,22 @@ class RayModels:
                 "revision (HF_ID@REV), or put the same ones on all nodes"
             )
 
-    async def keep_in_touch(self, is_over: IsOver) -> None:
-        async with anyio.create_task_group() as group:
-            for worker in self.workers:
-                group.start_soon(worker.heartbeats, is_over)
+    async def tell_of_stop(self, is_over: IsOver) -> None:
+        while not is_over():
+            await anyio.sleep(_POLL_S)
+        for worker in self.workers:
+            worker.stop()
 
-    def take(self, news: Iterable[News]) -> None:
+    def count(self, chunk: int, result: ChunkResult) -> None:
         """Add what a worker has done to the progress of the run."""
-        for name, arguments in news:
-            getattr(self, name)(*arguments)
-
-    def add_pairs(self, chunk: int, pairs: int, share: float) -> None:
-        """A batch; of a chunk that its worker gave back, or lost, no share is left."""
-        share = share if chunk in self.at_work else 0.0
-        self._reporter.progress.add_pairs(chunk, pairs, share)
-
-    def add_pass(self, *of_pass: Any) -> None:
-        """A pass that ended."""
-        self._reporter.progress.add_pass(*of_pass)
-
-    def add_stored(self, found: int, computed: int) -> None:
-        """Items that were in the store of a worker's node, and others."""
-        if self._reporter.progress.store is not None:
-            self._reporter.progress.store.add(found, computed)
-
-    def notice(self, text: str) -> None:
-        """What a store says to people."""
-        self._reporter.event_listener(self.directory)("store", notice=text)
+        progress = self._reporter.progress
+        progress.add_pairs(chunk, result.pairs, 1.0)
+        for step, work in result.passes.items():
+            progress.add_pass(step, work.records, work.items, work.seconds)
+        if progress.store is not None:
+            progress.store.add(result.stored, result.computed)
+        for notice in result.notices:
+            self._reporter.event_listener(self.directory)("store", notice=notice)
 
     def close(self) -> None:
         """End all workers."""

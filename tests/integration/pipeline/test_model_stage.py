@@ -282,7 +282,7 @@ class DyingPool:
     async def finish_loading(self) -> None:
         """Nothing."""
 
-    async def keep_in_touch(self, is_over: Callable[[], bool]) -> None:
+    async def tell_of_stop(self, is_over: Callable[[], bool]) -> None:
         """Nothing."""
 
 
