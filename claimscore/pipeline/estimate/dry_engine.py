@@ -16,7 +16,7 @@ from claimscore.config import user_cache_dir
 from claimscore.pipeline.estimate.figures import TaskEstimate
 from claimscore.pipeline.llm.budget.pricing import Price, asked_tier
 from claimscore.pipeline.llm.providers.base import Provider
-from claimscore.pipeline.llm.question import Answer, Parse, Question
+from claimscore.pipeline.llm.question import Answer, Parse, Question, take_stored
 from claimscore.pipeline.llm.tokens import BYTES_PER_TOKEN, TokenMeans, prompt_bytes
 from claimscore.pipeline.llm_stage import NOT_SENT
 from claimscore.types import Failure, Request, Usage, utf8_bytes
@@ -94,19 +94,12 @@ class DryEngine:
         keys = request_keys(requests)
         for key, request in zip(keys, requests, strict=True):
             questions.setdefault(key, Question(request, key, step, max_tokens_limit))
-        unanswered = list(questions.values())
-        while unanswered:
-            stored = self._cache.get_many([question.key for question in unanswered])
-            following = []
-            for question in unanswered:
-                if question.key not in stored:
-                    question.outcome = self._not_stored(question)
-                    continue
-                completion = stored[question.key]
-                self._learn(question.request, completion.usage)
-                if not question.use_stored(completion, parse):
-                    following.append(question)
-            unanswered = following
+        take_stored(self._cache.get_many, list(questions.values()), parse)
+        for question in questions.values():
+            if isinstance(question.outcome, Answer):
+                self._learn(question.request, question.outcome.completion.usage)
+            else:
+                question.outcome = self._not_stored(question)
         outcomes = [questions[key].outcome for key in keys]
         n_answered = sum(isinstance(outcome, Answer) for outcome in outcomes)
         n_missing = sum(outcome is NOT_SENT for outcome in outcomes)
@@ -161,8 +154,8 @@ class DryEngine:
             round(self._n_answered / share),
             round(self._n_given_up / share),
             round(n),
-            prompt,
-            completion,
+            round(prompt),
+            round(completion),
             usd,
             most_usd,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from claimscore.config import LLMConfig
 from claimscore.pipeline.llm.budget.pricing import Price
@@ -20,7 +21,7 @@ class TaskEstimate:
     """The requests of one LLM task.
 
     `questions` are all it has, `answered` those that need no request, `given_up` those whose
-    samples were all refused; equal questions are asked once. `most_usd` is with every answer as
+    samples were all refused; equal questions are asked once. `usd_at_most` is with every answer as
     long as it may be. Dollars are None where the price is unknown.
     """
 
@@ -29,23 +30,16 @@ class TaskEstimate:
     answered: int
     given_up: int
     requests: int
-    prompt_tokens: float
-    completion_tokens: float
+    prompt_tokens: int
+    completion_tokens: int
     usd: float | None
-    most_usd: float | None
+    usd_at_most: float | None
 
     def amounts(self) -> JSON:
-        """Plain values, tokens as whole numbers, null for what is unknown."""
-        return {
-            "questions": self.questions,
-            "answered": self.answered,
-            "given_up": self.given_up,
-            "requests": self.requests,
-            "prompt_tokens": round(self.prompt_tokens),
-            "completion_tokens": round(self.completion_tokens),
-            "usd": self.usd,
-            "usd_at_most": self.most_usd,
-        }
+        """Plain values, null for what is unknown."""
+        values = dataclasses.asdict(self)
+        del values["task"]
+        return values
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,7 +122,7 @@ class Estimate:
         return max((model.hours for model in self.models if model.hours is not None), default=None)
 
     def to_json(self) -> JSON:
-        """Plain values, tokens as whole numbers, null for what is unknown."""
+        """Plain values, null for what is unknown."""
         return {
             "records": self.records,
             "passes": [dataclasses.asdict(one) for one in self.passes],
@@ -142,22 +136,14 @@ class Estimate:
 
 def total_of(tasks: Sequence[TaskEstimate]) -> TaskEstimate:
     """These tasks together; dollars are None where those of one are not known."""
-    usd = most_usd = None
-    priced = [task.usd for task in tasks if task.usd is not None]
-    if len(priced) == len(tasks):
-        usd = sum(priced)
-        most_usd = sum(task.most_usd or 0.0 for task in tasks)
-    return TaskEstimate(
-        "total",
-        sum(task.questions for task in tasks),
-        sum(task.answered for task in tasks),
-        sum(task.given_up for task in tasks),
-        sum(task.requests for task in tasks),
-        sum(task.prompt_tokens for task in tasks),
-        sum(task.completion_tokens for task in tasks),
-        usd,
-        most_usd,
-    )
+    amounts = [task.amounts() for task in tasks]
+
+    def total(name: str) -> Any:
+        values = [one[name] for one in amounts]
+        return None if None in values else sum(values)
+
+    names = [field.name for field in dataclasses.fields(TaskEstimate)]
+    return TaskEstimate("total", *map(total, names[1:]))
 
 
 def hours_of_limits(

@@ -386,7 +386,7 @@ def _put_together(
             assumed.append(f"{asked.model}: {decided_by}" if len(by_model) > 1 else decided_by)
         models.append(ModelEstimate(asked.model, tasks, total, prices.of(provider), hours))
     estimate = Estimate(n_records, tuple(figures.values()), tuple(models), tuple(assumed))
-    most = estimate.total.most_usd
+    most = estimate.total.usd_at_most
     if not most:
         return estimate
     return dataclasses.replace(

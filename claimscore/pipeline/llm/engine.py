@@ -24,7 +24,14 @@ from claimscore.errors import RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.endpoints import Attempts, Bounds, Dispatcher, OnEvent, ignore_event
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, extra_params
-from claimscore.pipeline.llm.question import Answer, Invalid, Parse, Question, validate
+from claimscore.pipeline.llm.question import (
+    Answer,
+    Invalid,
+    Parse,
+    Question,
+    take_stored,
+    validate,
+)
 from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
 from claimscore.pipeline.llm.stopping import GRACE_S, Closed, Halted, Stop
@@ -249,20 +256,13 @@ class _Call(Generic[T]):
         outcomes: dict[str, Answer[T] | Failure] = {}
         missing: dict[str, Question[T]] = {}
         for start in range(0, len(self.keys), _BULK):
-            left = {key: self.question(key) for key in self.keys[start : start + _BULK]}
-            while left:
-                stored = self.engine._cache.get_many([question.key for question in left.values()])
-                following: dict[str, Question[T]] = {}
-                for key, question in left.items():
-                    completion = stored.get(question.key)
-                    if completion is None:
-                        missing[key] = question
-                    elif question.use_stored(completion, self.parse):
-                        assert question.outcome is not None
-                        outcomes[key] = question.outcome
-                    else:
-                        following[key] = question
-                left = following
+            block = {key: self.question(key) for key in self.keys[start : start + _BULK]}
+            take_stored(self.engine._cache.get_many, list(block.values()), self.parse)
+            for key, question in block.items():
+                if question.outcome is None:
+                    missing[key] = question
+                else:
+                    outcomes[key] = question.outcome
             await lowlevel.checkpoint()
         self.engine._stats.hits += len(outcomes)
         return outcomes, missing

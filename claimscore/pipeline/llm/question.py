@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from claimscore.cache.key import request_key
@@ -179,3 +179,18 @@ class Question(Generic[T]):
         """Whether an answer may be bought; `retry_failed` forgives those of earlier runs."""
         used = self.n_new if retry_failed else self.n_samples
         return used < max_samples and not (used and self.is_final)
+
+
+def take_stored(
+    get_many: Callable[[Sequence[str]], Mapping[str, Completion]],
+    questions: Sequence[Question[T]],
+    parse: Parse[T],
+) -> None:
+    """Use the stored answers to all of their samples; a question without an outcome is to be sent.
+
+    `get_many` is that of a cache.
+    """
+    while questions:
+        stored = get_many([question.key for question in questions])
+        answered = [question for question in questions if question.key in stored]
+        questions = [one for one in answered if not one.use_stored(stored[one.key], parse)]

@@ -241,7 +241,7 @@ def test_without_rules_or_answers_the_length_is_a_quarter_of_the_most() -> None:
     assert (found.records, found.requests) == (1900, 1000)
     assert (found.total.prompt_tokens, found.total.completion_tokens) == (1000 * 21, 25_000)
     assert found.total.usd == pytest.approx(0.021 + 0.05)
-    assert found.total.most_usd == pytest.approx(0.021 + 0.2)
+    assert found.total.usd_at_most == pytest.approx(0.021 + 0.2)
     assert "a quarter of max_tokens" in "".join(found.assumptions)
     assert found.to_json()["passes"] == [], "a map has no models"
 
