@@ -89,9 +89,8 @@ async def supervised(
             yield
         except Exception:
             if engine is not None:  # of other models, of the disk: paid answers still land
-                progress.phase = STOPPING
+                reporter.phase(STOPPING, directory)
                 engine.stop()
-                await engine.landed()
             raise
         finally:
             if engine is not None:

@@ -388,11 +388,6 @@ class Dispatcher:
             endpoint.is_down for endpoint in self.endpoints if endpoint not in attempts.avoid
         )
 
-    async def all_landed(self) -> None:
-        """Return when no request is in flight."""
-        while any(endpoint.in_flight for endpoint in self.endpoints):
-            await self._changed.wait()
-
     def _best(self, attempts: Attempts) -> tuple[Endpoint, Permit] | None:
         """A slot at an endpoint that is to be probed, else where fewest requests are in flight."""
         if attempts.given_up.is_set() or self.stop.reason is not None:

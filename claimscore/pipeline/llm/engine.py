@@ -176,11 +176,6 @@ class Engine:
         outcomes = await call.run()
         return [outcomes[key] for key in keys]
 
-    async def landed(self) -> None:
-        """Wait until nothing is in flight."""
-        for dispatcher in self._dispatchers.values():
-            await dispatcher.all_landed()
-
     async def runs_short(self) -> None:
         """Wait until fewer questions are left to be begun than requests may be in flight, so that
         more would be of use. At once where nothing is asked, or the engine was stopped."""
