@@ -5,9 +5,8 @@
     .state/answers/<token>-<time>.jsonl.gz   new answers, as `claimscore cache export` writes them
     .state/batches/<server>/<job>.json       batch jobs whose answers are not kept yet
 
-A run works in the folder, and a thread sends what is new. Parts go before the manifest that names
-them; those that it names no more are removed after it. So a reader finds all that the manifest
-names, or begins again.
+A run works in the folder, and a thread sends what is new, parts before the manifest that names
+them. So a reader finds all that the manifest names, or begins again.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from claimscore.atomic import os_errors, write_bytes, write_text
+from claimscore.atomic import os_errors, write_text
 from claimscore.cache.maintenance import export_rows, import_answers
 from claimscore.cache.store import DiskCache, NewRow
 from claimscore.config import user_state_dir
@@ -95,6 +94,7 @@ class RemoteCopy:
             self._record |= json.loads((self.folder / _RECORD).read_bytes())
         self._sent: dict[str, Any] = {}  # what tells whether a file has changed since, by name
         self._rows: list[NewRow] = []
+        self._ended_jobs: list[str] = []
         self._is_lost = False
         self._mutex, self._turn, self._ended = threading.Lock(), threading.Lock(), threading.Event()
 
@@ -174,7 +174,7 @@ class RemoteCopy:
                     self._set_aside()
                 return
             parts = _parts(snapshot)
-            self._sent = {n: parts.get(n) for n in names if re.fullmatch(f"{_PART}|{_JOB}", n)}
+            self._sent = {name: parts[name] for name in names if name in parts}
             if state == self._record["common"]:
                 return
             if self._has_news():
@@ -265,13 +265,12 @@ class RemoteCopy:
         where the record is gone, the next send, which has its answers, removes it there."""
         self.check()
         name = f"{_JOBS_FOLDER}/{path.parent.name}/{path.name}"
-        if path.exists():
-            _copy(path, self.folder / name)
-            self.send()
-            self._objects.put(name, path)
-            self._sent[name] = None
-        else:
+        if not path.exists():
             (self.folder / name).unlink(missing_ok=True)
+            self._ended_jobs.append(name)
+            return
+        self.send()
+        self._objects.put(name, path)
 
     def send(self) -> None:
         """Send what is new. Raises as `check` does, and where the store refuses or is away."""
@@ -279,14 +278,8 @@ class RemoteCopy:
             self._look()
             snapshot = self.folder / _SNAPSHOT
             shutil.copyfile(self.folder / MANIFEST, snapshot)
-            parts = _parts(snapshot)
-            superseded = [
-                name
-                for name in list(self._sent)
-                if (re.fullmatch(_PART, name) and name not in parts)
-                or (re.fullmatch(_JOB, name) and not (self.folder / name).exists())
-            ]
-            for name, checksum in parts.items():
+            ended_jobs = self._ended_jobs.copy()  # whose answers this send has
+            for name, checksum in _parts(snapshot).items():
                 if self._sent.get(name) != checksum:
                     self._objects.put(name, self.folder / name)
                     self._sent[name] = checksum
@@ -297,9 +290,8 @@ class RemoteCopy:
             self._send_answers()
             self._save([_digest(snapshot.read_bytes()), ledger])
             self._objects.put(_MARKER, self._sign())
-            self._objects.delete(superseded)
-            for name in superseded:
-                del self._sent[name]
+            self._objects.delete(ended_jobs)
+            del self._ended_jobs[: len(ended_jobs)]
 
     def _send_files(self) -> str | None:
         """Send the files that have changed; the digest of the ledger, where that was sent."""
@@ -348,12 +340,6 @@ class RemoteCopy:
 def _parts(manifest: Path) -> dict[str, Checksum]:
     """The parts that a manifest names."""
     return {part.name: part.checksum for part in Manifest(manifest).parts()}
-
-
-def _copy(path: Path, target: Path) -> None:
-    with os_errors(target):
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_bytes(target, path.read_bytes())
 
 
 def _digest(content: bytes) -> str:
