@@ -19,20 +19,19 @@ _RECORDS = "records"
 
 def repair(directory: RunDirectory, reporter: ProgressReporter[P]) -> None:
     """Undo all steps of the chunks that have a damaged part, as one is made from the other; where
-    the manifest is damaged, those of all chunks. Say so in one line. Records are copied from the
-    same input again, so they stay if they are whole, and what was made from them stays.
+    the manifest was damaged, nothing is finished. Say so in one line. Records are copied from the
+    same input again, so what was made from them stays.
     """
     manifest, parts = directory.manifest, directory.damaged(deep=True)
-    damages = [*manifest.damaged, *(f"{damage.path}: {damage.why}" for damage in parts)]
+    damages = [f"{damage.path}: {damage.why}" for damage in parts]
+    damages += [manifest.damaged] if manifest.damaged else []
     if not damages:
         return
     unread = {damage.part.chunk for damage in parts if damage.part.table == _RECORDS}
     chunks = {damage.part.chunk for damage in parts if damage.part.table != _RECORDS}
-    done = {step: set(manifest.chunks_with(step)) for step in sorted(manifest.all_steps())}
-    undone = {s: n if manifest.damaged else n & chunks for s, n in done.items() if s != _RECORDS}
-    directory.invalidate(undone | {_RECORDS: unread})
+    directory.invalidate(dict.fromkeys(manifest.all_steps(), chunks) | {_RECORDS: unread})
     more = f" (and {len(damages) - 1:,} more)" if len(damages) > 1 else ""
-    n_chunks = len(unread.union(*undone.values()))
+    n_chunks = len(unread | chunks)
     again = "its steps" if manifest.damaged else f"{n_chunks:,} chunk{'s' * (n_chunks != 1)}"
-    directory.event("damaged", files=damages[:_NAMED], damaged=len(damages), chunks=n_chunks)
+    directory.event("damaged", files=damages[:_NAMED], damaged=len(damages))
     reporter.notice(f"{damages[0]}{more}; {again} made again")

@@ -116,8 +116,8 @@ class RunDirectory:
         directory._folder.refuse_links()
         if read_settings(directory.path) is None:
             raise ConfigError(f"{directory.name}: not a run directory; there is no run.toml in it")
-        for line in directory._load().damaged:
-            raise ConfigError(f"{line}; {ADVICE}")
+        if damaged := directory._load().damaged:
+            raise ConfigError(f"{damaged}; {ADVICE}")
         for part in directory.damaged():
             raise part
         return directory
@@ -382,7 +382,7 @@ class RunDirectory:
     def _load(self) -> Manifest:
         self._manifest = manifest = Manifest(self.path / MANIFEST)
         if manifest.is_missing and (self.path / RUN_TOML).exists():
-            manifest.damaged.append(f"{self.path / MANIFEST}: missing")
+            manifest.damaged = f"{self.path / MANIFEST}: missing"
         return manifest
 
     def _for_writing(self) -> Manifest:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from claimscore.atomic import os_errors, sync_folder, write_bytes
+from claimscore.atomic import os_errors, sync_folder
 from claimscore.runs.parts import PART_TABLES, STEP_NAME, Checksum, Part
 
 #: No run has more chunks than this: a billion records in chunks of 64.
@@ -47,8 +47,8 @@ class Manifest:
     """Finished steps, in memory and in the file. Threads may share it; one process writes.
 
     A last line without its end, which a kill or a full disk leaves, is ignored and written over.
-    Another line that cannot be read shows that another program changed the file. It is left out
-    and named in `damaged`. `is_missing`: there was no file.
+    Another line that cannot be read shows that another program changed the file: it is named in
+    `damaged`, and no step is finished. `is_missing`: there was no file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class Manifest:
         self._by_step: dict[str, dict[int, Sequence[Part]]] = {}
         self._mutex = threading.RLock()
         self._size = 0
-        self.damaged: list[str] = []
+        self.damaged = ""
         self.is_missing = not path.exists()
         with os_errors(path):
             if not self.is_missing:
@@ -67,15 +67,18 @@ class Manifest:
             for number, line in enumerate(stream, 1):
                 if not line.endswith(b"\n"):
                     return
-                self._size += len(line)
                 try:
                     self._apply(_entry(line))
                 except _DAMAGE:
-                    self.damaged.append(f"{self._path}, line {number}: damaged")
+                    self.damaged = f"{self._path}, line {number}: damaged"
+                    self._by_step, self._size = {}, 0
+                    return
+                self._size += len(line)
 
     def open_for_writing(self) -> None:
-        """Begin the file: from now on one that is not there is lost. For the only writer."""
-        if self.is_missing:
+        """Begin the file, or begin it again: from now on one that is not there is lost. For the
+        only writer."""
+        if self.is_missing or self.damaged:
             self._append(b"")
 
     # Finished steps
@@ -133,8 +136,8 @@ class Manifest:
         self._commit(Finished(step, chunk, parts))
 
     def undo(self, steps: Mapping[str, Collection[int]]) -> list[Part]:
-        """Make steps of chunks count no more, all at once, and take damaged lines out of the file.
-        Returns their parts, whose files may be removed."""
+        """Make steps of chunks count no more, all at once. Returns their parts, whose files may be
+        removed."""
         with self._mutex:
             gone = [
                 part
@@ -143,8 +146,6 @@ class Manifest:
                 for part in self._by_step.get(step, {}).get(chunk, ())
             ]
             self._commit({step: list(chunks) for step, chunks in steps.items()})
-            if self.damaged:
-                self._rewrite()
         return gone
 
     def _commit(self, entry: Entry) -> None:
@@ -172,16 +173,6 @@ class Manifest:
             if is_new:
                 sync_folder(self._path.parent)
         self._size += len(line)
-
-    def _rewrite(self) -> None:
-        """Put as few lines as lead to this state in the place of all."""
-        lines = b"".join(
-            _line(Finished(step, chunk, parts))
-            for step, chunks in self._by_step.items()
-            for chunk, parts in chunks.items()
-        )
-        write_bytes(self._path, lines)
-        self._size = len(lines)
 
 
 def _line(entry: Entry) -> bytes:

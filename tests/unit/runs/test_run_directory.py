@@ -247,7 +247,7 @@ def test_writer_whose_folder_was_removed_stops(path: Path) -> None:
                 directory.write_parts(2, "decompose-a", nothing)
             second.write_parts(3, "decompose-a", nothing)
     with RunDirectory(path) as third:
-        assert (third.manifest.damaged, third.manifest.chunks_with("decompose-a")) == ([], [1, 3])
+        assert (third.manifest.damaged, third.manifest.chunks_with("decompose-a")) == ("", [1, 3])
 
 
 def test_a_folder_that_is_moved_within_a_write_is_a_stop(path: Path) -> None:
@@ -273,7 +273,7 @@ def test_leftovers_of_a_kill_are_removed_and_files_of_others_stay(run: RunDirect
     assert sorted(run.path.rglob("*.tmp")) == theirs
 
 
-def test_damaged_lines_are_named_and_their_steps_undone(path: Path) -> None:
+def test_a_damaged_line_is_named_and_all_steps_are_undone(path: Path) -> None:
     with RunDirectory(path) as run:
         run.check_settings({"seed": 0})
         for chunk in range(3):
@@ -283,10 +283,10 @@ def test_damaged_lines_are_named_and_their_steps_undone(path: Path) -> None:
     with pytest.raises(ConfigError, match=r"manifest\.log, line 2: damaged; the same command"):
         RunDirectory.reader(path)
     with RunDirectory(path) as run:
-        assert run.manifest.damaged == [f"{manifest}, line 2: damaged"]
-        assert run.manifest.chunks_with("decompose") == [0, 2]
-        run.invalidate({"decompose": [2]})
-    assert RunDirectory.reader(path).manifest.chunks_with("decompose") == [0]
+        assert run.manifest.damaged == f"{manifest}, line 2: damaged"
+        assert not names(run)
+        run.write_parts(2, "decompose", {"claims": claims("a")})
+    assert RunDirectory.reader(path).manifest.chunks_with("decompose") == [2]
 
 
 # Scores
