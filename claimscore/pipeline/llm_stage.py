@@ -44,10 +44,7 @@ NOT_SENT = Failure("not_sent", "counted, not sent", attempts=0)
 
 
 class AskableEngine(Protocol):
-    """An engine as the stage uses it: `Engine`, or one that only counts (`estimate.DryEngine`)."""
-
-    def provider_for(self, task: str) -> Provider:
-        """The provider that a task asks."""
+    """An engine as `ask_units` uses it: `Engine`, or one that only counts (`DryEngine`)."""
 
     async def answer_all(
         self,
@@ -91,7 +88,7 @@ async def do_tasks(
     tasks: Sequence[PlannedTask],
     directory: RunDirectory,
     chunk: int,
-    engine: AskableEngine | None,
+    engine: Engine | None,
     *,
     on_asked: Callable[[], None],
 ) -> None:
@@ -128,7 +125,7 @@ async def run_task(
     planned: PlannedTask,
     records: pl.DataFrame,
     tables: Mapping[str, pl.DataFrame],
-    engine: AskableEngine | None,
+    engine: Engine | None,
 ) -> TaskResult:
     """Ask the task's questions about the chunk and put the answers into its table."""
     task, prompt = planned.task, planned.prompt

@@ -1,10 +1,10 @@
-"""The records of a run: read and checked once, copied into its folder, and compared later on."""
+"""The records of a run: read and checked once, and copied into its folder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import polars as pl
 
@@ -41,21 +41,6 @@ def copy_records(dataset: Dataset, size: int, directory: RunDirectory) -> None:
     for chunk, frame in enumerate(dataset.chunks(size)):
         if not directory.manifest.has(chunk, "records"):
             directory.write_parts(chunk, "records", {"records": frame})
-
-
-def refuse_other_records(directory: RunDirectory, records: Mapping[str, Any]) -> None:
-    """`ConfigError` where the folder has records already, and others than these settings say."""
-    stored = directory.settings.get("records", records)
-    if directory.manifest.all_steps() and stored.get("strip_html") != records.get("strip_html"):
-        how = "with" if "strip_html" in stored else "without"
-        raise ConfigError(
-            f"{directory.name} was made {how} --strip-html; run it so, or name another --out"
-        )
-    if directory.manifest.all_steps() and stored.get("digest") != records["digest"]:
-        raise ConfigError(
-            f"{directory.name} was made from other records ({stored.get('count')} then, "
-            f"{records['count']} now, or with other content); name another --out"
-        )
 
 
 def check_columns(directory: RunDirectory, metrics: Sequence[Metric]) -> None:

@@ -39,7 +39,6 @@ from claimscore.pipeline.reading import (
     check_columns,
     copy_records,
     read_records,
-    refuse_other_records,
 )
 from claimscore.pipeline.repair import repair
 from claimscore.pipeline.scoring import count_claim_checks, failed, score_run, truncations
@@ -131,7 +130,6 @@ def _go_on(
     refuse_unused(plan)
     records: JSON = {"digest": dataset.digest, "count": dataset.n_records}
     records |= {"strip_html": True} if config.strip_html else {}
-    refuse_other_records(directory, records)
     directory.forget_settings(unused_settings(directory))
     work = _Work.begin(plan, directory, records, reporter)
     directory.write_plan(stored_plan(plan, input_name(config.input)))

@@ -26,6 +26,9 @@ from claimscore.types import JSON
 
 #: What users call the settings that can differ.
 CALLED = {
+    "records.digest": "the content of the input",
+    "records.count": "the number of its records",
+    "records.strip_html": "--strip-html",
     "seed": "--seed",
     "additive.support.verifier": "--verifier",
     "additive.verifier.labels": "--verifier-labels",

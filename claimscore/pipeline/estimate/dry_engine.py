@@ -74,10 +74,6 @@ class DryEngine:
         self._missing = array.array("Q")
         self._tier = ""  # of service, that the requests ask for
 
-    def provider_for(self, task: str) -> Provider:
-        """The provider of this engine's one task."""
-        return self.provider
-
     async def answer_all(
         self,
         requests: Sequence[Request],

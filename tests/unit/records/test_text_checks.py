@@ -93,7 +93,7 @@ def test_a_run_says_it_and_reads_texts_without_html_when_told(cli: Command, tmp_
         *("not_english", "html", "no_words")
     ]
     again = cli(*call, tmp_path / "a", "--strip-html")
-    assert (again.status, "was made without --strip-html; run it so" in again.err) == (2, True)
+    assert (again.status, "--strip-html: was not set, now true" in again.err) == (2, True)
     stripped = cli(*call, tmp_path / "b", "--strip-html")
     assert "with HTML" not in stripped.out
     assert "strip_html = true" in (tmp_path / "b/run.toml").read_text("utf-8")
