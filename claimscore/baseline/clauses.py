@@ -42,9 +42,7 @@ def separate(tree: Tree) -> list[Clause]:
             continue
         for child in reversed(list(tree.children[head])):
             clause = Clause(child)
-            if _is_separate(tree, head, child):
-                _take_beginning(tree, head, child)
-            else:
+            if not _is_separate(tree, head, child):
                 child, verbs = _predicate(tree, head, child)
                 if verbs is None or not shared:
                     continue
@@ -77,7 +75,9 @@ def _predicate(tree: Tree, head: int, child: int) -> tuple[int, tuple[int, ...] 
             return none
     if tree.of(head, "neg") and joined == "and":
         return child, None
-    if tree.subject(child) is not None or not _is_at_an_end(tree, head, child):
+    if tree.lower[child - 1] == "there" or tree.subject(child) is not None:
+        return child, None
+    if not _is_at_an_end(tree, head, child):
         return child, None
     if tree.is_verb(child) and tree.is_finite(child):
         return child, () if _is_other_verb(tree, head, child) else None
@@ -107,7 +107,9 @@ def _is_other_verb(tree: Tree, head: int, verb: int) -> bool:
     """Whether a coordinated verb says something of the subject by itself."""
     if tree.labels[verb] == "advcl":
         return True
-    if tree.labels[verb] != "conj" or verb in tree.unsure or is_doubtful_word(tree, verb):
+    if tree.labels[verb] != "conj" or is_doubtful_word(tree, verb):
+        return False
+    if verb in tree.unsure and _may_be_of_another(tree, head, verb):
         return False
     return not shares_object(tree, head, verb) and not is_doubtful_beside(tree, verb, head)
 
@@ -153,7 +155,10 @@ def _is_separate(tree: Tree, head: int, child: int) -> bool:
         return False
     if tree.quoted_in(child) != tree.quoted_in(head) or not _is_at_an_end(tree, head, child):
         return False
-    if child in tree.unsure and _may_be_of_another(tree, head, child):
+    start = min(tree.subtree(child)) if child > head else max(tree.subtree(child)) + 1
+    border = tree.lower[max(0, start - 2) : start + 2]
+    linked = words_of("dropped_adverbs").intersection(border) or "so" in border
+    if child in tree.unsure and not linked and _may_be_of_another(tree, head, child):
         return False
     if marks := [n for n in sorted(tree.subtree(child))[:2] if tree.labels[n] == "mark"]:
         return _is_asserted(tree, head, child, marks[0])
@@ -164,9 +169,6 @@ def _is_separate(tree: Tree, head: int, child: int) -> bool:
         if {"or", "nor", "either", "neither"}.intersection(joined):
             return False
         return not _is_correlated(tree, head)
-    start = min(tree.subtree(child)) if child > head else max(tree.subtree(child)) + 1
-    border = tree.lower[max(0, start - 1) : start + 2]
-    linked = words_of("dropped_adverbs").intersection(border) or "so" in border
     if label == "ccomp" and not _states(tree, head) and not linked:
         return False
     return tree.lower[child] not in words_of("speech") and "," in border
@@ -185,25 +187,11 @@ def _is_at_an_end(tree: Tree, head: int, child: int) -> bool:
     nodes = tree.subtree(child)
     rest = tree.subtree(head) - nodes
     rest -= {n for n in rest if tree.labels[n] in ("punct", "cc")}
-    rest = rest.difference(*map(tree.subtree, _beginning(tree, head, child)))
     beside = ("punct", "cc", "conj", "advcl", "ccomp", "neg")
     behind = [c for c in tree.children[head] if c > head and tree.labels[c] not in beside]
     if tree.lower[head] in words_of("be") and not behind:
         return False  # "this is because", and what is read as a part of the next subject
     return max(rest) < min(nodes) or min(rest) > max(nodes)
-
-
-def _beginning(tree: Tree, head: int, child: int) -> list[int]:
-    """The phrases between "and" and a clause, which belong to it: "and in 1990 he left"."""
-    joined = max((c for c in tree.of(head, "cc") if head < c < child), default=len(tree))
-    labels = ("prep", "advmod", "npadvmod", "advcl")
-    phrases = tree.of(head, *labels) if tree.labels[child] == "conj" else []
-    return [n for n in phrases if joined < n < min(tree.subtree(child))]
-
-
-def _take_beginning(tree: Tree, head: int, child: int) -> None:
-    for phrase in _beginning(tree, head, child):
-        tree.move(phrase, child)
 
 
 def _states(tree: Tree, verb: int) -> bool:

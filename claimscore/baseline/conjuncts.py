@@ -49,9 +49,8 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         return False
     if any(tree.words[n] == ":" for n in range(max(0, first - 3), first)):
         return False
-    if tree.unsure.intersection(members) or _shares_last_word(tree, members):
-        return False
-    if _is_compared(tree, first) and not _is_compared(tree, last) and not tree.of(last, "det"):
+    qualities = {"JJ", "VBN"} >= tags and tree.labels[first] in ("acomp", "amod")
+    if (not qualities and tree.unsure.intersection(members)) or _shares_last_word(tree, members):
         return False
     described = tree.heads[first] if tree.labels[first] == "amod" else None
     joining = {"and", "both"}
@@ -65,9 +64,6 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         return False
     if any(tree.tags[c] == "WRB" for c in tree.of(first, "advmod")):
         return False  # "how nice and clean it is"
-    behind = max(own_words(tree, members)[-1]) + 1
-    if tree.lower[behind : behind + 2] == [",", "to"]:
-        return False  # one of several purposes has it
     if _is_in_subject(tree, first, verb) or _is_part_of_a_name(tree, members):
         return False
     if _may_modify_all(tree, members):
@@ -139,7 +135,7 @@ def _has_each(tree: Tree, noun: int, members: list[int]) -> bool:
     is_any = tree.tags[noun] == "NNS" and not tree.of(noun, "det", "poss", "nummod", "predet")
     return (
         (is_any or (tree.has_article(noun) and tree.tags[noun] == "NN"))
-        and members[-1] + 1 == noun
+        and all(n in tree.of(noun, "compound") for n in range(members[-1] + 1, noun))
         and tree.labels[tree.first_conjunct(noun)] in ("attr", "dobj", "pobj")
         and all(tree.tags[m] in ("JJ", "VBN", "VBG") and tree.words[m].islower() for m in members)
         and words_of("contrasting").isdisjoint(tree.lower[m] for m in members)
@@ -154,10 +150,6 @@ def _may_be_another(tree: Tree, members: list[int]) -> bool:
         return True
     others = any(tree.has_article(m) for m in members[1:])
     return tree.labels[first] == "pobj" and others and not tree.has_article(first)
-
-
-def _is_compared(tree: Tree, noun: int) -> bool:
-    return any(tree.tags[c] == "JJR" for c in tree.of(noun, "amod"))
 
 
 def _shares_last_word(tree: Tree, members: list[int]) -> bool:
@@ -199,10 +191,8 @@ def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
         start = min(tree.subtree(right))
         if {f"{tree.lower[left]}-{w}" for w in tree.lower[start : right + 1]} & words_of("pairs"):
             return True
-    if _are_teams(tree, members):
-        return False
-    if not tree.is_name(first):
-        return False
+    if not tree.is_name(first) or tree.of(first, "amod"):
+        return False  # no "free WiFi"
     words = own_words(tree, members)
     before = [n for n in range(min(words[0])) if n not in tree.quote_marks]
     if (before and tree.tags[before[-1]] == "NNS") or any(tree.tags[n] == "NNS" for n in words[0]):
@@ -214,14 +204,6 @@ def _is_part_of_a_name(tree: Tree, members: list[int]) -> bool:
         return True
     preposition = tree.heads[first]
     return tree.labels[first] == "pobj" and tree.is_name(tree.heads[preposition])
-
-
-def _are_teams(tree: Tree, members: list[int]) -> bool:
-    """Whether names are plurals after one "the": "the Oakland Raiders and Denver Broncos"."""
-    return bool(tree.of(members[0], "det")) and all(
-        tree.is_name(m) and tree.lower[m].endswith("s") and tree.of(m, "compound", "nmod")
-        for m in members
-    )
 
 
 def shares_object(tree: Tree, verb: int, other: int) -> bool:
@@ -265,9 +247,6 @@ def _does_each(tree: Tree, head: int, verb: int | None) -> bool:
         return False
     if any(tree.tags[a] in ("NNS", "NNPS") for a in tree.of(head, "attr")[:1]):
         return False
-    apart = ("together", "each", "respectively", "jointly", "other")
-    if any(tree.lower[n] in apart for n in tree.subtree(head)):
-        return False
     present = [n for n in [head, *tree.auxiliaries(head)] if tree.tags[n] == "VBP"]
     return not present or tree.lower[present[0]] in ("are", "have", "do")
 
@@ -308,7 +287,8 @@ def choose(
     inserts: Inserts = {}
     for child in tree.children[first]:
         if child > max(members) and tree.labels[child] not in ("conj", "cc", "punct"):
-            sure = _shares_phrases(tree, members) and tree.lower[child] not in ("for", "to", "with")
+            sure = tree.labels[child] == "prep"
+            sure = sure and tree.lower[child] not in ("for", "to", "with")
             if member != members[-1] and not sure:
                 dropped |= tree.subtree(child)  # it may be of the last alone
             elif member != first:
@@ -347,14 +327,6 @@ def choose(
     return nodes - dropped - commas, inserts
 
 
-def _shares_phrases(tree: Tree, members: list[int]) -> bool:
-    """Whether a phrase behind a list is of all members: of persons, and of words much alike."""
-    if not tree.tags[members[0]].startswith("NN") or any(map(tree.is_agent, members)):
-        return True
-    before = ("compound", "poss", "nummod")
-    return not tree.of(members[0], *before) and not tree.of(members[-1], *before, "amod")
-
-
 def _shares(tree: Tree, members: list[int]) -> dict[int, frozenset[int]]:
     """The words of each member without those of the others."""
     nodes = {m: tree.subtree(m) for m in members}
@@ -379,10 +351,7 @@ def _shared_determiner(tree: Tree, first: int, member: int, start: int) -> Inser
     common = tree.tags[member] == "NN" or (tree.words[member].islower() and not plural)
     if low in ("a", "an") and common:
         return {start: (article(tree.words[start]),)}
-    plural = tree.is_name(member) and _are_teams(tree, [first, member])
-    return (
-        {start: ("the",)} if low == "the" and (tree.tags[member] in ("NN", "NNS") or plural) else {}
-    )
+    return {start: ("the",)} if low == "the" and tree.tags[member] in ("NN", "NNS") else {}
 
 
 def _shared_adjective(tree: Tree, first: int, member: int) -> tuple[int, ...]:

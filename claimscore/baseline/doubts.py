@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from claimscore.baseline.conjuncts import is_listing
-from claimscore.baseline.tree import Tree, Words, words_of
-
-_NOUN_PHRASE = ("NN", "JJ", "DT", "CD", "VB", "PR")
-_CLAUSES = ("nsubj", "nsubjpass", "expl", "xcomp", "advcl", "ccomp", "prep")
+from claimscore.baseline.tree import Tree, words_of
 
 
 def is_doubtful(tree: Tree) -> bool:
@@ -33,17 +29,13 @@ def is_doubtful_word(tree: Tree, index: int) -> bool:
         return index not in tree.brackets
     if low in ("*", "no.") or low.startswith("..") or (low == "no" and index >= len(tree) - 2):
         return True
-    if low == "so" and label == "cc":
-        return True
     if low == "however" and tree.labels[index + 1 : index + 2] != ["punct"]:
         return min(tree.subtree(head)) < index  # another clause begins there
     if tree.tags[index] in ("VBD", "VBP", "VBZ") and label in ("ROOT", "conj"):
         return bool(tree.of(index, "compound", "det", "amod", "poss", "nummod"))  # a noun
-    if label == "mark" and low == "that" and not tree.is_finite(head):
-        return True
     if label == "ccomp" and index < head:
         return tree.quoted_in(index) is None and tree.lower[head] not in words_of("speech")
-    return _is_share(tree, index) or _is_cleft(tree, index)
+    return _is_cleft(tree, index)
 
 
 def _is_unlike(tree: Tree, conjunction: int) -> bool:
@@ -68,13 +60,6 @@ def _is_glued(tree: Tree) -> bool:
         tree.words[closing] == "'" and closing + 1 < len(tree) and tree.is_capital(closing + 1)
         for _, closing in tree.quotes
     )
-
-
-def _is_share(tree: Tree, index: int) -> bool:
-    """Whether a number begins "one in five"."""
-    following = tree.lower[index + 1 : index + 2] == ["in"]
-    numbers = tree.tags[index] == "CD" and tree.tags[index + 2 : index + 3] == ["CD"]
-    return numbers and following and not tree.is_year_or_month(index + 2)
 
 
 def _is_cleft(tree: Tree, index: int) -> bool:
@@ -106,47 +91,7 @@ def is_doubtful_beside(tree: Tree, verb: int, first: int) -> bool:
     return tag in ("VBD", "VBN") or tree.is_past(verb)
 
 
-def precedes_object(tree: Tree, verb: int, adjunct: Words, core: Words) -> bool:
-    """Whether a name behind an adjunct is read as an object: in the film "Kick"."""
-    following = max(adjunct) + 1
-    while following in tree.quote_marks:
-        following += 1
-    if following not in core or tree.tags[following][:2] not in _NOUN_PHRASE:
-        return False
-    top = following
-    while tree.heads[top] in core and tree.heads[top] != verb:
-        top = tree.heads[top]
-    if top == verb or tree.labels[top] in _CLAUSES:
-        return False
-    return top != following or tree.tags[following][:2] != "VB"
-
-
 def is_universal(tree: Tree, noun: int) -> bool:
     """Whether a noun is said to be all or none, which its phrases narrow."""
     narrowing = tree.of(noun, "det", "predet", "amod", "neg")
     return any(tree.lower[c] in ("all", "every", "any", "no", "each", "only") for c in narrowing)
-
-
-def is_inside_a_list(tree: Tree, adjunct: Words, nodes: Words) -> bool:
-    """Whether a phrase stands between members of a list."""
-    first = min(adjunct)
-    return any(
-        tree.labels[c] == "conj"
-        and tree.heads[c] < first
-        and max(adjunct) < c
-        and tree.tags[tree.heads[c]].startswith("NN")
-        for c in nodes
-    )
-
-
-def is_orphan(tree: Tree, index: int, nodes: Words, verb: int | None) -> bool:
-    """Whether a word has lost what it hangs on, other than to one that takes its place."""
-    head = tree.heads[index]
-    if head in nodes or index == verb or tree.labels[index] in ("conj", "punct", "cc"):
-        return False
-    if verb is None or is_listing(tree, head) or head in tree.brackets:
-        return False
-    beside = [tree.first_conjunct(head)]
-    for member in beside:
-        beside += tree.of(member, "conj")
-    return nodes.isdisjoint(beside)

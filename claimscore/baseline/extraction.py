@@ -32,10 +32,7 @@ from claimscore.baseline.doubts import (
     is_doubtful,
     is_doubtful_beside,
     is_doubtful_word,
-    is_inside_a_list,
-    is_orphan,
     is_universal,
-    precedes_object,
 )
 from claimscore.baseline.surface import Draft, Items, Unsure, article, be, past_of, text_of
 from claimscore.baseline.tree import SUBJECTS, Tree, Words, words_of
@@ -70,6 +67,7 @@ class _Part(NamedTuple):
 
 def extract(tree: Tree) -> list[str] | None:
     """The claims of a sentence, at least two; None where it is one, or its parts are unsure.
+    A headline without its "is" may be one claim, which has it.
 
     The tree is cut between the clauses of the sentence.
     """
@@ -77,15 +75,19 @@ def extract(tree: Tree) -> list[str] | None:
         return None
     titles = list(filter(None, (modifiers.title_of(tree, index) for index in range(len(tree)))))
     claims: dict[str, str] = {}
+    is_mended, is_clause = False, tree.is_clause()
     try:
         if praised := _praised(tree):
             return praised
-        for clause in separate(tree):
-            for claim in _claims_of(tree, clause, titles) or [_whole(tree, clause)]:
+        clauses = separate(tree)
+        for clause in clauses:
+            of_clause = _claims_of(tree, clause, titles)
+            is_mended |= bool(of_clause) and not is_clause
+            for claim in of_clause or [_whole(tree, clause)]:
                 claims.setdefault(claim.lower(), claim)
     except Unsure:
         return None
-    return list(claims.values()) if len(claims) > 1 else None
+    return list(claims.values()) if len(claims) > 1 or is_mended else None
 
 
 def _praised(tree: Tree) -> list[str] | None:
@@ -132,8 +134,6 @@ def _whole(tree: Tree, clause: Clause) -> str:
     beside = [n for n in tree.children[root] if tree.lower[n] in words_of("dropped_adverbs")]
     while nodes and (tree.labels[nodes[0]] in ("cc", "punct", "intj") or nodes[0] in beside):
         nodes.pop(0)
-    while nodes and set(tree.words[nodes[-1]]) <= set("-–—"):
-        nodes.pop()
     return text_of(tree, [*(clause.subject or ()), *clause.verbs, *nodes], set())
 
 
@@ -144,15 +144,14 @@ class _Extraction:
         self.tree, self.titles = tree, titles
         self.cuts_lists = cuts_lists
         self.cuts_adjuncts = cuts_adjuncts
-        #: Words that say nothing, such as "for example".
-        self.empty: set[int] = set()
 
     def claims(self, clause: Clause) -> list[str]:
         tree, root = self.tree, clause.root
-        if clause.subject is None and (not tree.is_verb(root) or tree.subject(root) is None):
-            raise Unsure
         form = VerbForm(clause.verbs) if clause.verbs else None
-        if clause.subject is None or tree.is_verb(root):
+        is_said = tree.is_verb(root) and tree.is_finite(root) and tree.subject(root) is not None
+        if clause.subject is None and not is_said:
+            drafts = self._headline(root)
+        elif clause.subject is None or tree.is_verb(root):
             drafts = self._clause(root, clause.subject, form)
         else:
             nodes = modifiers.without_modifiers(tree, tree.subtree(root))
@@ -172,13 +171,33 @@ class _Extraction:
         for index in tree.subtree(root) - covered:
             if tree.labels[index] == "neg":
                 raise Unsure
-            if index in tree.brackets or index in self.empty:
+            if index in tree.brackets:
                 continue
             is_content = tree.tags[index][:2] in ("NN", "VB", "JJ", "CD", "FW", "RB")
             if is_content and tree.lower[index] not in words_of("may_be_lost"):
                 raise Unsure
 
     # Clauses
+
+    def _headline(self, root: int) -> list[Draft]:
+        """The claims of a sentence without its "is": "Spurs tracking a star", "Man charged"."""
+        tree, verb = self.tree, root
+        subject = tree.subject(root)
+        participles = [c for c in tree.of(root, "acl") if tree.tags[c] == "VBN"]
+        if subject is None and len(participles) == 1 and tree.tags[root].startswith("NN"):
+            subject, verb = root, participles[0]
+        passive = tree.labels[verb] == "acl" or bool(tree.of(verb, "nsubjpass", "neg"))
+        is_known = passive if tree.tags[verb] == "VBN" else tree.tags[verb] in ("VBG", "JJ")
+        if subject is None or not is_known or tree.auxiliaries(verb):
+            raise Unsure
+        others = [n for n in tree.subtree(verb) - {verb} if tree.labels[n] in ("acl", "conj")]
+        if passive and (tree.of(verb, "dobj") or any(tree.tags[n][:2] == "VB" for n in others)):
+            raise Unsure  # a past tense: "Man charged a friend"
+        phrase = tree.subtree(subject).difference(tree.subtree(verb) if subject == root else ())
+        who = tree.trim(modifiers.without_modifiers(tree, phrase) - tree.brackets)
+        plural = tree.tags[subject] in ("NNS", "NNPS") or bool(tree.of(subject, "conj"))
+        form = VerbForm((be(tree.tags[verb] == "VBN", plural),))
+        return self._clause(verb, who, form, dropped=None if subject == root else subject)
 
     def _clause(
         self,
@@ -196,7 +215,8 @@ class _Extraction:
         if own_subject == dropped:
             own_subject = None
         nodes, verbs, participles = self._kept(verb)
-        kept = modifiers.without_modifiers(tree, nodes - {dropped}) - tree.brackets
+        gone = tree.brackets | (tree.subtree(dropped) if dropped is not None else set())
+        kept = modifiers.without_modifiers(tree, nodes - gone)
         drafts = self._variants(verb, kept, own_subject is not None, subject, form)
         carried = subject
         if own_subject is not None:
@@ -229,10 +249,9 @@ class _Extraction:
                 verbs.append(child)
             elif label == "advcl" and modifiers.is_free_participle(tree, child):
                 participles.append(child)
-            elif label == "prep" and self._is_set_phrase(child, verb):
-                self.empty |= tree.subtree(child)
             elif not (
                 label in ("intj", "meta", "cc")
+                or (label == "prep" and child < verb and self._is_set_phrase(child))
                 or (
                     label == "advmod"
                     and low in words_of("dropped_adverbs")
@@ -247,15 +266,10 @@ class _Extraction:
             raise Unsure
         return nodes, verbs, participles
 
-    def _is_set_phrase(self, preposition: int, verb: int) -> bool:
-        tree, nodes = self.tree, self.tree.subtree(preposition)
-        if tree.tags[max(nodes) + 1 : max(nodes) + 2] == ["DT"] and preposition > verb:
-            return False  # "are fine, in particular the bathroom"
-        return (
-            tree.lower[preposition] in ("in", "as", "for")
-            and len(nodes) == 2
-            and any(tree.lower[n] in words_of("phrases") for n in nodes)
-        )
+    def _is_set_phrase(self, preposition: int) -> bool:
+        """Whether a phrase is one such as "for example"."""
+        nodes = self.tree.subtree(preposition)
+        return len(nodes) == 2 and self.tree.lower[max(nodes)] in words_of("phrases")
 
     def _coordinated(
         self, verb: int, first: int, subject: Sequence[int | str] | None, form: VerbForm | None
@@ -335,17 +349,12 @@ class _Extraction:
         adjuncts = [a for a in adjuncts if not self._is_interrupting(a, chain, adjuncts)]
         whole = nodes.difference(*adjuncts)
         core = self._shortened(whole, verb) if self.cuts_adjuncts else whole
-        if any(precedes_object(tree, verb, adjunct, core) for adjunct in adjuncts):
-            raise Unsure
         if adjuncts and any(tree.labels[n] == "prep" and tree.heads[n] in chain for n in core):
             has_object = True
         has_object = has_object or self._is_complete(chain[-1], core)
         variants: list[tuple[Words, Words]] = [(core, core)] if has_object or not adjuncts else []
         if core != whole:
             variants.append((whole, whole))
-        brief = self._without_phrases_of_subject(core, verb)
-        if variants and has_subject and self.cuts_adjuncts and brief != core:
-            variants.insert(0, (brief, brief))
         after = [adjunct for adjunct in adjuncts if min(adjunct) > verb]
         for adjunct in adjuncts:
             is_clause = any(
@@ -414,19 +423,6 @@ class _Extraction:
                     nodes = nodes - words
         return nodes
 
-    def _without_phrases_of_subject(self, nodes: Words, verb: int) -> Words:
-        """Some words of a clause about what was, without what its subject does not need."""
-        tree, subject = self.tree, self.tree.subject(verb)
-        happened = tree.is_past(verb) or any(
-            tree.lower[a] in ("has", "have") for a in tree.auxiliaries(verb)
-        )
-        if subject is None or not happened or tree.of(subject, "conj"):
-            return nodes
-        for phrase in tree.of(subject, "prep", "acl", "relcl"):
-            if modifiers.is_optional(tree, subject, phrase) and phrase > subject:
-                nodes = nodes - tree.subtree(phrase)
-        return nodes
-
     def _asides(self, nodes: Words, verb: int) -> Iterable[Words]:
         """The clauses behind a comma that say something of a word which is not certain: one claim
         has them where they stand."""
@@ -458,10 +454,6 @@ class _Extraction:
             timed = tree.is_time(tree.trim(adjunct)[-1]) or tree.is_time(top)
             return tree.heads[top] in chain and following > chain[0] and not timed
         return tree.labels[top] in labels and tree.heads[top] < min(adjunct)
-
-    def _ends_list(self, adjunct: int) -> bool:
-        """Whether "and" stands before an adjunct, so that it belongs to no word beside it."""
-        return self.tree.labels[max(0, min(self.tree.subtree(adjunct)) - 1)] == "cc"
 
     def _is_last(self, adjunct: int) -> bool:
         """Whether a phrase ends the sentence, so that the rest stands whatever it belongs to."""
@@ -499,7 +491,7 @@ class _Extraction:
         for link in chain:
             for child in (c for c in tree.children[link] if c in nodes):
                 if self._is_adjunct(child, link, link == chain[0]):
-                    adjuncts.append(self._with_degree(tree.subtree(child) & nodes))
+                    adjuncts.append(tree.subtree(child) & nodes)
                 prepositions = {
                     "dobj": words_of("separable_prepositions"),
                     "attr": frozenset(("from", "during", "since", "until")),
@@ -520,7 +512,7 @@ class _Extraction:
         for adjunct in adjuncts:
             if tree.lower[min(adjunct)] == "including" and tree.is_verb(tree.heads[min(adjunct)]):
                 raise Unsure
-            if is_inside_a_list(tree, adjunct, nodes) or tree.lower[max(adjunct)] in ("'s", "’s"):
+            if tree.lower[max(adjunct)] in ("'s", "’s"):
                 raise Unsure
             if any(tree.is_year_or_month(n) and tree.of(n, "relcl", "advcl") for n in adjunct):
                 raise Unsure
@@ -530,23 +522,16 @@ class _Extraction:
                 merged.append(adjunct)
         return merged
 
-    def _with_degree(self, adjunct: Words) -> Words:
-        """An adjunct with a word such as the "shortly" of "shortly after"."""
-        tree, before = self.tree, min(adjunct) - 1
-        if before < 0 or tree.lower[before] not in words_of("degrees"):
-            return adjunct
-        return adjunct | tree.subtree(before) if tree.labels[before] == "advmod" else adjunct
-
     def _is_adjunct(self, child: int, verb: int, is_main: bool) -> bool:
         tree = self.tree
         label = tree.labels[child]
         if verb in tree.hypothetical:
             return False
-        if child in tree.unsure and not self._ends_list(child) and not self._is_last(child):
+        if child in tree.unsure and not self._is_last(child):
             return False
         if label in ("prep", "agent"):
             names = tree.lower[child] == "as" and not tree.of(child, "pobj")  # "as dead"
-            return len(tree.subtree(child)) > 1 and not names
+            return len(tree.subtree(child)) > 1 and not names and not self._is_set_phrase(child)
         if label == "npadvmod":
             return is_main and tree.is_time(child)
         if label == "advmod":
@@ -575,9 +560,8 @@ class _Extraction:
         noun = max(before)
         if beside and len(before) == 2 and tree.tags[noun] == "NN" and low in _AFTER_BARE:
             return not tree.is_time(noun) and not tree.is_time(min(adjunct))  # "in line for"
-        return (low in ("to", "until", "through") and opening == "from") or (
-            low in ("of", "than", "to") and beside
-        )
+        narrows = low in ("of", "than", "to") or tree.lower[noun] in ("those", "one", "ones")
+        return (low in ("to", "until", "through") and opening == "from") or (narrows and beside)
 
     def _take_complements(self, chain: list[int], adjuncts: list[Words]) -> None:
         """Take from the adjuncts what a verb without an object cannot be without."""
@@ -616,7 +600,11 @@ class _Extraction:
                 if not (needs and min(a) == 1 + max(kept))
                 and not (pronoun and tree.lower[min(a)] == "as")
                 and tree.lower[min(a)] != "into"
-                and f"{tree.lower[verb]}-{tree.lower[min(a)]}" not in complements
+                and (
+                    min(a) < verb
+                    or tree.is_time(min(a))
+                    or f"{tree.lower[verb]}-{tree.lower[min(a)]}" not in complements
+                )
             ]
 
     # Coordinations
@@ -720,8 +708,6 @@ class _Extraction:
         form: VerbForm | None = None,
     ) -> Draft:
         tree = self.tree
-        if any(is_orphan(tree, n, part.nodes, verb) for n in part.nodes):
-            raise Unsure
         items: list[int | str] = []
         if not has_subject and subject is not None:
             items += subject
@@ -763,6 +749,8 @@ class _Extraction:
                 continue
             elif label == "relcl" and modifiers.is_relative_claim(tree, noun, child):
                 drafts += self._relative(noun, child)
+            elif label == "acl" and noun == tree.heads[noun]:
+                continue  # what the headline says
             elif label == "acl" and modifiers.is_participle_claim(tree, noun, child):
                 about = self._antecedent(noun, child)
                 plural = tree.tags[noun] in ("NNS", "NNPS")

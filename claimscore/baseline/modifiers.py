@@ -46,7 +46,9 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
             return False
         if any(tree.lower[n] == "one" for n in tree.of(noun, "nummod")):
             return False
-        if tree.of(tree.heads[noun], "expl") and tree.of(noun, "nummod"):
+        if tree.tags[noun] == "NNS" and any(tree.lower[n] == "the" for n in tree.of(noun, "det")):
+            return False  # "the residents who are at risk"
+        if tree.of(tree.heads[noun], "expl") and not tree.has_article(noun):
             return False  # there are more of them
     if tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("as", "like", "than"):
         return False
@@ -92,9 +94,7 @@ def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
         return False  # "the husband of Ann Lee, played by Eve Stone" speaks of one of two
     if _is_nested(tree, noun) and not tree.is_name(noun):
         return False
-    return not has_loose_list(tree, tree.subtree(participle)) and any(
-        c > participle and tree.labels[c] != "punct" for c in children
-    )
+    return any(c > participle and tree.labels[c] != "punct" for c in children)
 
 
 def is_free_participle(tree: Tree, participle: int) -> bool:
@@ -111,8 +111,6 @@ def is_free_participle(tree: Tree, participle: int) -> bool:
     if tree.tags[participle] == "VBG" and not perfect and not tree.is_past(verbs[0]):
         return False
     if low in words_of("results") and first > tree.heads[participle]:
-        return False
-    if has_loose_list(tree, nodes):
         return False
     if tree.of(participle, "mark", "nsubj", "nsubjpass", "neg", "aux", "auxpass", "expl"):
         return False
@@ -141,6 +139,8 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
     if tag == "CD":
         ends = last + 1 >= len(tree) or tree.words[last + 1] in (",", ".")
         return ends and len(nodes) == 1 and tree.tags[noun] == "NNP" and _is_age(tree, other)
+    if tree.is_name(other) and any(tree.lower[c] == "the" for c in tree.of(noun, "det")):
+        return False  # "the TV drama, Melrose Place" is known by its name alone
     if tree.is_name(noun):
         if tree.is_name(other) and (not described or tree.of(other, "conj")):
             return False
@@ -185,19 +185,6 @@ def is_certain_thing(tree: Tree, noun: int, clause: int) -> bool:
     return tree.is_name(noun) or tree.labels[noun] != "pobj" or not tree.follows_comma(clause)
 
 
-def has_loose_list(tree: Tree, nodes: Collection[int]) -> bool:
-    """Whether a comma stands before an "and" of two nouns, so that it may join others."""
-    return any(
-        tree.labels[c] == "cc"
-        and tree.words[c - 1] == ","
-        and tree.tags[tree.heads[c]].startswith("NN")
-        and len(tree.of(tree.heads[c], "conj")) == 1
-        and tree.labels[tree.heads[c]] != "conj"
-        and not tree.of(tree.of(tree.heads[c], "conj")[0], "conj")
-        for c in nodes
-    )
-
-
 def _is_age(tree: Tree, index: int) -> bool:
     word = tree.words[index]
     return word.isdigit() and len(word) <= 2 and int(word) > 0
@@ -221,7 +208,7 @@ def leaves(tree: Tree, noun: int, child: int) -> bool:
     """Whether a phrase of a noun is no part of the claims that the noun stands in."""
     label = tree.labels[child]
     if label == "relcl" and is_relative_claim(tree, noun, child):
-        is_known = tree.has_article(noun) or tree.is_name(noun)
+        is_known = tree.has_article(noun) or tree.is_name(noun) or bool(tree.of(noun, "poss"))
         return tree.follows_comma(child) or is_known or is_predicate(tree, noun)
     if label == "acl" and is_participle_claim(tree, noun, child):
         return tree.follows_comma(child) or tree.is_name(noun) or is_predicate(tree, noun)
@@ -265,6 +252,8 @@ def is_optional(tree: Tree, noun: int, phrase: int) -> bool:
         is_located = tree.is_name(noun) or tree.labels[noun] == "attr"
         known = "locating_prepositions" if is_located else "separable_prepositions"
         return tree.lower[phrase] in words_of(known) and bool(tree.of(phrase, "pobj"))
+    if tree.of(verb, "expl"):
+        return False  # "there are things that can be done"
     if tree.labels[phrase] == "relcl":
         return relative_word(tree, phrase) is not None
     lasts = tree.lower[phrase] in ("left", "remaining")  # "with eight minutes remaining"
@@ -370,8 +359,6 @@ def title_of(tree: Tree, name: int) -> Title | None:
         return None
     if last in words_of("no_titles") or not tree.is_agent(title[-1]):
         return None
-    if tree.lower[title[0]].startswith("then-") or tree.lower[title[0]] in ("that", "then", "this"):
-        return None
     return Title(title, named)
 
 
@@ -386,9 +373,10 @@ def said_by_title(tree: Tree, title: Title, is_past: bool) -> Draft:
     first, last = title.words[0], tree.lower[title.words[-1]]
     unique = tree.is_name(first) and last in words_of("unique_titles")
     owned = any(tree.tags[w] == "POS" or tree.lower[w] in ("'s", "’s") for w in title.words)
-    described = unique or owned or tree.tags[first] in ("DT", "PRP$")
-    put_in = () if described else (article(tree.words[first]),)
-    items = (*title.name, be(is_past, False), *put_in, *title.words)
+    words = title.words[tree.lower[first] == "the" and not unique :]
+    described = unique or owned or tree.tags[words[0]] in ("DT", "PRP$")
+    put_in = () if described else (article(tree.words[words[0]]),)
+    items = (*title.name, be(is_past, False), *put_in, *words)
     return Draft(items, frozenset((*title.name, *title.words)))
 
 

@@ -107,7 +107,9 @@ def mentions_of(tree: Tree | None) -> Mentions:
 
 def _subject(tree: Tree, root: int) -> Subject:
     head = tree.subject(root)
-    if head is None or tree.labels[head] not in SUBJECTS:
+    if head is None and tree.is_name(root):
+        head = root  # "Barack Obama in Jamaica"
+    elif head is None or tree.labels[head] not in SUBJECTS:
         return Subject()
     low, tag = tree.lower[head], tree.tags[head]
     if low in _PRONOUN:
@@ -122,8 +124,6 @@ def _subject(tree: Tree, root: int) -> Subject:
     described = tree.of(head, "det", "poss")
     if tree.is_name(head) and not described and low not in words_of("titles"):
         name = _name(tree, head)
-        if tree.is_year_or_month(head):
-            return Subject()
         attributes = tree.of(root, "attr")
         nouns = [*attributes, *tree.of(head, "compound")]
         is_born = tree.lower[root] == "born" or any(map(tree.is_agent, nouns))

@@ -174,7 +174,7 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
     if any(tree.words[x] == ":" and x - 1 not in items for x in items if isinstance(x, int)):
         raise Unsure
     for before, word in pairwise(words):
-        if tree.lower[word] == "including" and (tree.is_verb(before) or not _lists(tree, word)):
+        if tree.lower[word] == "including" and tree.is_verb(before):
             raise Unsure
     if tree.lower[words[-1]] in ("'s", "’s") and "'s" not in items and isinstance(items[-1], int):
         raise Unsure
@@ -208,11 +208,6 @@ def _is_object(tree: Tree, noun: int, items: Sequence[int | str]) -> bool:
     subjects = ("nsubj", "nsubjpass")
     is_in_subject = any(tree.labels[n] in subjects for n in (noun, *tree.ancestors(noun)))
     return has_verb and not is_in_subject and _is_phrase_end(tree, noun)
-
-
-def _lists(tree: Tree, index: int) -> bool:
-    """Whether "including" may follow the word before it: a plural noun, or a comma."""
-    return tree.tags[index - 1] in ("NNS", "NNPS") or tree.words[index - 1] in (",", ")", "”", '"')
 
 
 def _is_phrase_end(tree: Tree, index: int) -> bool:

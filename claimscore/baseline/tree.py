@@ -126,7 +126,7 @@ class Tree:
         self.tags, self.heads = tags, list(heads)
         # Walks upwards end there, whatever the parser calls it.
         self.labels = ["ROOT" if heads[k] == k else label for k, label in enumerate(labels)]
-        self.unsure = unsure
+        self.unsure = frozenset(k for k in unsure if heads[k] != k)
         self.children: list[list[int]] = [[] for _ in pairs]
         for child, head in enumerate(self.heads):
             if head != child:
@@ -297,6 +297,7 @@ class Tree:
         """Make a word the root of what hangs on it; the conjunctions before it join no words."""
         self.children[self.heads[index]].remove(index)
         self.heads[index], self.labels[index] = index, "ROOT"
+        self.unsure -= {index}
         for conjunction in conjunctions:
             self.children[self.heads[conjunction]].remove(conjunction)
             self.heads[conjunction], self.labels[conjunction] = conjunction, "punct"
@@ -333,13 +334,11 @@ class Tree:
                     self._to_last_item(index, listing)
         for index in range(len(self)):
             head, label = self.heads[index], self.labels[index]
-            if label == "prep" and self.labels[head] in _DATE_LABELS:
-                if self.is_year_or_month(head):
-                    while self.labels[head] in _DATE_LABELS:
-                        head = self.heads[head]
-                    self.move(index, head)
-            elif label == "conj" and self.tags[index].startswith("NN") and head < index:
-                self._to_last_object(index, head)
+            is_dated = label == "prep" and self.labels[head] in _DATE_LABELS
+            if is_dated and self.is_year_or_month(head):
+                while self.labels[head] in _DATE_LABELS:
+                    head = self.heads[head]
+                self.move(index, head)
 
     def _correct_predicate(self, index: int, head: int) -> None:
         """What is coordinated with the last word of a predicate is so with its verb: "is a place to
@@ -357,8 +356,8 @@ class Tree:
             active = self.auxiliaries(index) or self.of(index, *SUBJECTS, "dobj", "attr")
             if self.lower[index] in words_of("suffered") and not active:
                 self.tags[index] = "VBN"  # "was accused but acquitted"
-        if label == "conj" and tag == "RB" and self.lower[index] in words_of("titles"):
-            self.tags[index] = "NN"  # "a winger and forward"
+        if label == "conj" and tag == "VB" and above in ("VBP", "VBN") and self._is_present(head):
+            self.tags[index] = "VBP" if not self.auxiliaries(index) else tag  # "are and include"
         if tag == "VBG" and (label == "acomp" or (label == "conj" and above == "JJ")):
             described = {self.labels[c] for c in self.children[index]} <= {"advmod", "prep"}
             self.tags[index] = "JJ" if described else tag
@@ -375,6 +374,11 @@ class Tree:
                 if word == index or self.labels[word] == "cc":
                     self.move(word, verb)
 
+    def _is_present(self, verb: int) -> bool:
+        """Whether a verb and its auxiliaries are of the present tense, as "are decorated" is."""
+        words = [*self.auxiliaries(verb), verb]
+        return self.tags[words[0]] == "VBP" and self.lower[words[0]] not in ("do", "don't")
+
     def _join(self, index: int) -> None:
         """ "as well as" before a member of a list is an "and"."""
         if self.labels[index + 2] == "cc":
@@ -384,12 +388,11 @@ class Tree:
 
     def _to_plural(self, listing: int) -> None:
         """ "clubs in his career including X": X is one of the clubs."""
-        if self.tags[self.heads[listing]] != "NN" or self.words[listing - 1] == ",":
-            return
-        for index in range(listing - 1, max(-1, listing - 8), -1):
-            if self.tags[index] == "NNS" and self.labels[index] in ("dobj", "pobj"):
-                self.move(listing, index)
-                return
+        if self.tags[self.heads[listing]] == "NN" and self.words[listing - 1] != ",":
+            nouns = (
+                n for n in range(listing - 1, max(-1, listing - 8), -1) if self.tags[n] == "NNS"
+            )
+            self.move(listing, next(nouns, self.heads[listing]))
 
     def _to_last_item(self, index: int, listing: int) -> None:
         """A preposition behind a listed name belongs to the name and not to the verb."""
@@ -399,19 +402,3 @@ class Tree:
             return
         if self.tags[index - 1].startswith("NN") and index - 1 in self.subtree(listing):
             self.move(index, index - 1)
-
-    def _to_last_object(self, index: int, verb: int) -> None:
-        """A noun is coordinated with an object and not with the verb."""
-        conjunctions = [c for c in self.of(verb, "cc") if c < index]
-        if not conjunctions or not self.tags[verb].startswith("VB"):
-            return
-        objects = [
-            node
-            for node in range(verb + 1, conjunctions[-1])
-            if self.labels[node] in ("dobj", "pobj", "attr")
-            and self.tags[node].startswith("NN")
-            and verb in (self.heads[node], self.heads[self.heads[node]])
-        ]
-        if objects:
-            self.move(index, objects[-1])
-            self.move(conjunctions[-1], objects[-1])

@@ -64,8 +64,6 @@ Mary Dean is a Norwegian actress, singer and dancer.
     Mary Dean is a Norwegian dancer. | Mary Dean is Norwegian.
 Anna Dahl, Tom Hill and Mary Dean all made history.
     Anna Dahl made history. | Tom Hill made history. | Mary Dean made history.
-He played for the Boston Bears and New York Lions.
-    He played for the Boston Bears. | He played for the New York Lions.
 Tom studied in Rome before going to Oslo.
     Tom studied in Rome. | Tom studied in Rome before going to Oslo.
 These elements and processes are controlled by laws.
@@ -106,8 +104,6 @@ Slaven Bilic is in the frame to replace Sam Allardyce at West Ham.
     Slaven Bilic is in the frame to replace Sam Allardyce at West Ham.
 Ben Parsons, 34, from Brighton, proposed to Anna.
     Ben Parsons proposed to Anna. | Ben Parsons was 34. | Ben Parsons was from Brighton.
-Students from Leeds discovered an island.
-    Students discovered an island. | Students from Leeds discovered an island.
 Tests give a mean of the entire sample, which can hide differences.
     Tests give a mean of the entire sample. |
     Tests give a mean of the entire sample, which can hide differences.
@@ -183,13 +179,45 @@ This is a small flat that has a bar.
     This is a small flat. | This flat has a bar.
 The flat is a clean and unusual place.
     The flat is a clean place. | The flat is an unusual place.
+The suites are cosy and include a desk.
+    The suites are cosy. | The suites include a desk.
+They have a desk and try to help at all times.
+    They have a desk. | They try to help at all times.
+The bar was open but the pool was cold, however, it had large chairs.
+    The bar was open. | The pool was cold. | It had large chairs.
+The flat offers a spotless and high-quality swimming pool.
+    The flat offers a spotless swimming pool. | The flat offers a high-quality swimming pool.
+The bar has free WiFi and an excellent spa.
+    The bar has free WiFi. | The bar has an excellent spa.
+Ajax tracking Lyon forward Tom Hill.
+    Ajax is tracking Lyon forward Tom Hill.
+Painter Tom Hill, 34, charged with theft.
+    Painter Tom Hill was charged with theft. | Painter Tom Hill is 34.
+Hill not named in the squad.
+    Hill was not named in the squad.
+Ajax still interested in signing Hill.
+    Ajax is still interested in signing Hill.
+Tom Hill and Anna Dahl were among those at six after 68 games.
+    Tom Hill was among those at six. | Anna Dahl was among those at six. |
+    Tom Hill was among those at six after 68 games. |
+    Anna Dahl was among those at six after 68 games.
+She is known for her soft style that mixes songs with poems.
+    She is known for her soft style. | Her soft style mixes songs. |
+    Her soft style mixes songs with poems.
+He began his career as a model in 1990.
+    He began his career as a model. | He began his career as a model in 1990.
+He played for several clubs throughout his career including Ajax, Lens and Lyon.
+    He played for several clubs. | He played for Ajax. | He played for Lens. | He played for Lyon. |
+    He played throughout his career.
+He trained as an engraver in Paris under the renowned engraver Paul Marsh.
+    He trained as an engraver in Paris under the renowned engraver Paul Marsh. |
+    Paul Marsh was a renowned engraver.
 There is a spa and several pools in the park.
-    There is a spa. | There are several pools. | There are several pools in the park.
+    There is a spa. | There are several pools. | There is a spa in the park. |
+    There are several pools in the park.
 There are plenty of sights such as a castle and a tower.
     There are plenty of sights. | There are plenty of sights such as a castle. |
     There are plenty of sights such as a tower.
-He plays as a winger and forward.
-    He plays as a winger. | He plays as a forward.
 Tom Hill worked on both stage and screen.
     Tom Hill worked on stage. | Tom Hill worked on screen.
 She won an Emmy Award and a Tony Award.
@@ -224,7 +252,6 @@ WHOLE = [
     "Robbers may have taken advantage of a holiday.",
     "She said it was 'inadequate' The family spoke out in May and in June.",
     "He appeared in a video calling for support of medics.",
-    "They sold fewer new clothes and cuddly toys.",
     "He left them with an unsafe building.",
     "He was inducted into the Hall of Fame in 2000 and the House of Songs in 2003.",
     "He won the Cup in 1963, which surprised many people.",
@@ -256,11 +283,15 @@ WHOLE = [
     "This is because the tea is cold.",
     "The soup is not hot and good.",
     "Main road, noisy bar and good food.",
+    "The flat had enough rooms that were large.",
+    "There are many things that can be done on foot.",
+    "Councils draw maps of the residents who are at risk.",
+    "She is known for her part in the TV drama, Red Hill.",
+    "The staff were always welcoming, friendly and helpful too.",
     "It is near the centre, so a lovely place.",
     "The bar sells black and white photos.",
     "She asked how nice and clean it was.",
     "The beds are huge and large plush robes are provided.",
-    "Firms work to make tea and cakes, to sell or rent flats, and to earn money.",
 ]
 
 
@@ -397,6 +428,8 @@ The hotel is far. It takes an hour by bus.
     It takes an hour by bus.
 Bob Stone was jailed. Insists he has nothing left.
     Insists he has nothing left.
+Barack Obama in Jamaica for a meeting. He made a visit.
+    Barack Obama made a visit.
 Prosecutor, 46, died in hospital. His captors were killed.
     His captors were killed.
 """)
