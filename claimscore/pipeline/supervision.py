@@ -7,9 +7,9 @@ import importlib.util
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 from anyio.from_thread import start_blocking_portal
@@ -29,8 +29,6 @@ STOPPING = "stopping: finishing what is in flight (Ctrl-C again: at once)"
 LOOP = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
 
 T = TypeVar("T")
-
-_Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 def run_blocking(work: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -78,12 +76,15 @@ async def supervised(
     """
     progress = reporter.progress
 
-    def interrupt() -> None:
+    async def watch_signals() -> None:
+        while not _kept:
+            await anyio.sleep(_LOOK_S)
+        _kept.clear()
         progress.phase = STOPPING
         stop(StoppedEarly("interrupted"))
 
     async with anyio.create_task_group() as background:
-        background.start_soon(_watch_signals, interrupt)
+        background.start_soon(watch_signals)
         background.start_soon(reporter.keep_reporting, directory, engine)
         try:
             yield
@@ -98,70 +99,39 @@ async def supervised(
         background.cancel_scope.cancel()
 
 
-#: Signals that came while `signals_held` and nothing listened yet.
-_held: list[int] = []
+#: The signal that came while `signals_held`, until it is taken.
+_kept: list[int] = []
+
+#: Seconds between two looks whether one came.
+_LOOK_S = 0.1
 
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[None]:
-    """Keep Ctrl-C and SIGTERM for `supervised`, or until the block is left.
+    """Keep Ctrl-C or SIGTERM for `supervised`, or until the block is left: then it is raised again.
 
-    Around the event loop: an exception that a handler raises while the loop starts or ends may
-    fall into a callback, which swallows it. A kept signal stops the work as soon as `supervised`
-    listens, or is raised again at the end of the block. A second one interrupts at once.
+    A second one ends the process at once, as what is done is on disk. No handler raises: around the
+    event loop an exception may fall into a callback, which swallows it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    is_first = True
 
-    def hold(number: int, _: FrameType | None) -> None:
-        if _held:
-            raise KeyboardInterrupt
-        _held.append(number)
+    def keep(number: int, _: FrameType | None) -> None:
+        nonlocal is_first
+        if not is_first:
+            os.write(2, b"\nclaimscore: stopped at once; run the same command to go on\n")
+            os._exit(EXIT_STOPPED)
+        is_first = False
+        _kept.append(number)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, hold)
+    before = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        _put_back(before)
-        kept = _held.copy()
-        _held.clear()
-        if kept:
-            signal.raise_signal(kept[0])
-
-
-def _put_back(handlers: Mapping[signal.Signals, _Handler]) -> None:
-    for number, handler in handlers.items():
-        if handler is not None:  # one that Python did not set cannot be set again
-            signal.signal(number, handler)
-
-
-async def _watch_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at the first signal; leave at the second: what is done is on disk.
-
-    Returns at once outside the main thread, where signals do not arrive. The handlers of before
-    are put back at the end: the event loop would leave the system's, which kill the process.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with anyio.open_signal_receiver(*before) as signals:
-            stopping = bool(_held)
-            if stopping:
-                _held.clear()
-                stop()
-            async for _ in signals:
-                if stopping:
-                    _leave("stopped at once")
-                stopping = True
-                stop()
-    finally:
-        _put_back(before)
-
-
-def _leave(why: str) -> NoReturn:
-    os.write(2, f"\nclaimscore: {why}; run the same command to go on\n".encode())
-    os._exit(EXIT_STOPPED)
+        for number, handler in before.items():
+            if handler is not None:  # one that Python did not set cannot be set again
+                signal.signal(number, handler)
+        if _kept:
+            signal.raise_signal(_kept.pop())
