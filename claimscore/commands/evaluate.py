@@ -142,7 +142,7 @@ def label(config: LabelConfig, out: Path | None, page: Path | None, as_json: boo
     Each row is a claim with its evidence; write supported, contradicted or unmentioned (or s, c, u)
     into its column label. Then: claimscore evaluate labels RUN LABELS.
     """
-    from claimscore.evaluation.label_items import LABELS_FILE, draw, write_sheet
+    from claimscore.evaluation.label_items import LABELS_FILE, draw, policy_digest, write_sheet
     from claimscore.report.evaluation_page import write_label_page
 
     target = out or Path(config.run, LABELS_FILE)
@@ -150,18 +150,20 @@ def label(config: LabelConfig, out: Path | None, page: Path | None, as_json: boo
         raise ConfigError(f"{target} is there already and may hold labels; name another --out")
     if page is not None and page.exists():
         raise ConfigError(f"{page} is there already; name another --page")
+    policy = config.policy_text()
     rows = draw(config)
     write_sheet(rows, target)
     if page is not None:
-        write_label_page(rows, page)
+        write_label_page(rows, policy, page)
     if as_json:
-        print(json.dumps({"out": str(target), "page": page and str(page), "rows": rows.height}))
+        facts = {"out": str(target), "page": page and str(page), "rows": rows.height}
+        print(json.dumps(facts | {"policy": policy_digest(policy)}))
         return
-    of_claims = "claim" in rows.columns
-    print(f"{target}: {rows.height:,} {'claims' if of_claims else 'records'} to label")
+    print(f"{target}: {rows.height:,} claims to label")
     if page is not None:
         print(f"page: {page}")
-    how = "supported, contradicted or unmentioned" if of_claims else "a number"
+    print(f"policy {policy_digest(policy)}:\n{policy}")
     print(
-        f"fill in the column label ({how}), then: claimscore evaluate labels {config.run} {target}"
+        "fill in the column label (supported, contradicted or unmentioned), then: "
+        f"claimscore evaluate labels {config.run} {target}"
     )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from claimscore.atomic import write_text
+from claimscore.atomic import os_errors, write_text
 from claimscore.config import path_or_address
 from claimscore.csv_text import csv_text, unescaped
 from claimscore.errors import ConfigError, InputError
@@ -24,11 +25,13 @@ from claimscore.metrics.claims import ONCE
 from claimscore.metrics.support import VERDICTS, verdicts
 from claimscore.option import argument, check_least, option
 from claimscore.records.files import find_files
-from claimscore.records.readers import place, read
+from claimscore.records.readers import header, place, read
 from claimscore.runs import damage_as_error
 from claimscore.stats.prediction_powered import (
     CorrectedMean,
+    Draw,
     LabelledSample,
+    active_draw,
     corrected_difference,
     stratified_draw,
 )
@@ -44,11 +47,22 @@ LABELS_FILE = "labels.csv"
 #: What is read of a file of labels, a row an item.
 LABELS: dict[str, pl.DataType] = {
     **{"id": pl.String(), "claim_position": pl.Int64(), "weight": pl.Float64()},
-    **{"label": pl.String(), "value": pl.Float64()},
+    **{"policy": pl.String(), "label": pl.String(), "value": pl.Float64()},
 }
 
 _FIRST_COLUMNS = ("metric", "id", "claim_position")
 _LAST_COLUMNS = ("weight", "label")
+
+#: What people go by where they name no policy of their own.
+POLICY = """\
+supported: the source says it, or it follows from what the source says
+contradicted: the source says otherwise; both cannot be true
+unmentioned: neither; also what is true but not stated in the source
+a claim of which one part is wrong or missing: judged by that part
+rounded numbers, other words, other spellings of a name: supported
+a claim that could mean several things: judged by its likeliest meaning"""
+
+DrawnBy = Literal["verdict", "uncertainty", "random"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,18 +76,45 @@ class LabelConfig:
         help="Metric to be corrected; default: faithfulness, else claim-recall.",
     )
     n: int = option(200, panel="Essential", name="n", help="Number of claims to label.")
+    by: DrawnBy = option(
+        "verdict",
+        panel="Essential",
+        help="Draw claims of every verdict, more uncertain ones (for the mean), or at random.",
+    )
+    policy: Path | None = option(
+        None, kind="file", panel="Essential", help="Text of your own on what counts as supported."
+    )
     seed: int = option(0, help="Seed of the draw.")
 
     def __post_init__(self) -> None:
         check_least(self, n=1, seed=0)
+
+    def policy_text(self) -> str:
+        """What people go by; `ConfigError` where the file is empty or no text."""
+        if self.policy is None:
+            return POLICY
+        try:
+            with os_errors(self.policy):
+                lines = self.policy.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise ConfigError(f"{self.policy}: not UTF-8; save the policy as UTF-8") from None
+        text = "\n".join(line.rstrip() for line in lines).strip()
+        if not text:
+            raise ConfigError(f"{self.policy}: the policy has no text")
+        return text
+
+
+def policy_digest(text: str) -> str:
+    """The short name of a policy, which labels keep; no spreadsheet takes it for a number."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Items:
     """Everything that could be labelled for a metric.
 
-    `rows` has id, claim_position, value, predicted, verdict, claim, evidence and source_index. Only
-    records with a score are there.
+    `rows` has id, claim_position, value, predicted, uncertainty, verdict, claim, evidence and
+    source_index. Only records with a score are there.
     """
 
     run: ComparedRun
@@ -85,13 +126,27 @@ class Items:
         """The number of each claim's verdict."""
         return np.array([VERDICTS.index(verdict) for verdict in self.rows["verdict"]], np.intp)
 
+    def draw(self, by: DrawnBy, n: int, seed: int) -> Draw:
+        """`n` of the rows, or all; see `LabelConfig`."""
+        along = self.rows["predicted"].to_numpy()
+        if by == "verdict":
+            return stratified_draw(self.strata(), along, n, seed)
+        if by == "random":
+            same = np.ones(self.rows.height)
+            return active_draw(same, same, same, n, seed)
+        return active_draw(self.rows["uncertainty"].to_numpy(), self._shares(), along, n, seed)
+
+    def _shares(self) -> NDArray[np.float64]:
+        """What each claim counts in the mean of its record."""
+        return self.rows.select(1 / pl.len().over("id")).to_series().to_numpy()
+
     def sample(self, labels: pl.DataFrame, ids: pl.Series) -> LabelledSample:
         """The items of these records, whose places are their numbers, with labels and weights.
 
         `labels` has id, claim_position, value and weight.
         """
         numbers = pl.DataFrame({"id": ids}).with_row_index("record")
-        rows = self.rows.with_columns(stratum=self.strata()).join(
+        rows = self.rows.with_columns(stratum=self.strata(), share=self._shares()).join(
             numbers, on="id", maintain_order="left"
         )
         given = labels.select("id", "claim_position", "weight", label="value")
@@ -99,7 +154,7 @@ class Items:
         rows = rows.join(given, on=keys, how="left", nulls_equal=True, maintain_order="left")
         return LabelledSample(
             record=rows["record"].cast(pl.Int64).to_numpy().astype(np.intp),
-            share=rows.select(1 / pl.len().over("id")).to_series().to_numpy(),
+            share=rows["share"].to_numpy(),
             metric=rows["value"].to_numpy(),
             predicted=rows["predicted"].to_numpy(),
             stratum=rows["stratum"].to_numpy().astype(np.intp),
@@ -151,7 +206,7 @@ def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
         judged.sort("id", "claim_position", "probability", descending=[False, False, True])
         .group_by("id", "claim_position", maintain_order=True)
         .agg(
-            pl.col("claim", "probability", "evidence", "source_index").first(),
+            pl.col("claim", "probability", "uncertainty", "evidence", "source_index").first(),
             verdict=pl.when(supported)
             .then(pl.lit(VERDICTS[0]))
             .when(contradicted)
@@ -160,6 +215,7 @@ def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
         )
         .with_columns(
             pl.col("claim_position").cast(pl.Int64),
+            pl.col("uncertainty").cast(pl.Float64),
             predicted=pl.col("probability").cast(pl.Float64),
         )
     )
@@ -176,15 +232,17 @@ def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
 def draw(config: LabelConfig) -> pl.DataFrame:
     """A table to label, a row an item in random order; the column `label` is empty.
 
-    The draw is stratified by verdict and probability. `weight` says for how many items
-    a row stands. What the verifier said is not in it: people judge for themselves.
+    `weight` says for how many items a row stands, `policy` what its label is to follow. What the
+    verifier said is not in it: people judge for themselves.
     """
+    policy = policy_digest(config.policy_text())
     items = open_items(open_run("A", path_or_address(config.run)), config.metric)
-    drawn = stratified_draw(
-        items.strata(), items.rows["predicted"].to_numpy(), config.n, config.seed
-    )
+    drawn = items.draw(config.by, config.n, config.seed)
     rows = items.rows[drawn.places].with_columns(
-        metric=pl.lit(items.metric), weight=pl.Series(drawn.weights), label=pl.lit("")
+        metric=pl.lit(items.metric),
+        weight=pl.Series(drawn.weights),
+        policy=pl.lit(policy),
+        label=pl.lit(""),
     )
     wanted = pl.col("id").is_in(rows["id"].implode())
     records = items.run.table("records")
@@ -194,7 +252,8 @@ def draw(config: LabelConfig) -> pl.DataFrame:
     both = zip(rows["id"], rows["source_index"], strict=True)
     sources = [texts_on_side(of_id[id], items.side)[index or 0] for id, index in both]
     rows = rows.with_columns(source=pl.Series(sources, dtype=pl.String))
-    return rows.select(*_FIRST_COLUMNS, "claim", "evidence", "source", *_LAST_COLUMNS)
+    columns = *_FIRST_COLUMNS, "claim", "evidence", "source", "policy", *_LAST_COLUMNS
+    return rows.select(columns)
 
 
 def write_sheet(rows: pl.DataFrame, path: Path) -> None:
@@ -210,25 +269,51 @@ class Rater(NamedTuple):
 
     name: str
     rows: pl.DataFrame
+    path: str = ""
 
 
 def read_labels(paths: Sequence[str | Path], items: Items) -> list[Rater]:
     """The labels in these files; rows without one are left out.
 
-    `InputError` for another metric, a label that is none, and a row that the run does not have.
+    `InputError` for another metric, a label that is none, a row that the run does not have, and
+    labels of several policies.
     """
     names = [Path(path).stem for path in paths]
     known = items.rows.select("id", "claim_position", "claim")
     texts = {row[:2]: row[2] for row in known.iter_rows()}
-    return [
-        Rater(name if names.count(name) == 1 else str(path), _read(str(path), items, texts))
+    raters = [
+        Rater(
+            name if names.count(name) == 1 else str(path),
+            _read(str(path), items, texts),
+            str(path),
+        )
         for name, path in zip(names, paths, strict=True)
     ]
+    one_policy(raters)
+    return raters
+
+
+def one_policy(raters: Sequence[Rater]) -> str:
+    """The policy that all labels follow, "" where none is named; `InputError` of several."""
+    policies: dict[str, str] = {}
+    for rater in raters:
+        for policy in rater.rows["policy"].unique(maintain_order=True):
+            policies.setdefault(policy, rater.path)
+    if len(policies) > 1:
+        listed = ", ".join(f"{path}: {policy or 'none'}" for policy, path in policies.items())
+        raise InputError(
+            f"labels of several policies do not go together ({listed}); name files of one policy"
+        )
+    return next(iter(policies), "")
 
 
 def metric_of(path: str | Path) -> str:
     """The metric that a file of labels is about; `InputError` where it is no such file."""
     for file in find_files(str(path)):
+        if ";" in (header(file) or [""])[0]:
+            raise InputError(
+                f"{place(file, 1)}: semicolons stand between the columns: save the file with commas"
+            )
         for line, row in read(file):
             missing = [name for name in (*_FIRST_COLUMNS, *_LAST_COLUMNS) if name not in row]
             if missing:
@@ -272,7 +357,8 @@ def _read(path: str, items: Items, texts: dict[Any, str]) -> pl.DataFrame:
             )
         if key in rows:
             raise InputError(f"{where}: this item has a label already")
-        rows[key] = *key, weight, *_label(written_label, where)
+        policy = (row.get("policy") or "").strip()
+        rows[key] = *key, weight, policy, *_label(written_label, where)
     return pl.DataFrame(list(rows.values()), schema=LABELS, orient="row")
 
 
@@ -319,7 +405,9 @@ def corrected_differences(
         items = [open_items(run, metric) for run in (a, b)]
         known = [set(one.rows["id"]) for one in items]
         ids = pl.Series("id", sorted(known[0] & known[1]), dtype=pl.String)
-        labels = [people(read_labels(files[one.run.label][metric], one)) for one in items]
+        raters = [read_labels(files[one.run.label][metric], one) for one in items]
+        one_policy([rater for of_run in raters for rater in of_run])
+        labels = [people(of_run) for of_run in raters]
         if all(rows["id"].is_in(ids.implode()).any() for rows in labels):
             before, after = (one.sample(rows, ids) for one, rows in zip(items, labels, strict=True))
             corrected[metric] = corrected_difference(before, after, samples=samples, seed=seed)

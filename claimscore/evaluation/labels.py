@@ -23,6 +23,7 @@ from claimscore.evaluation.label_items import (
     Items,
     Rater,
     metric_of,
+    one_policy,
     open_items,
     people,
     read_labels,
@@ -95,7 +96,11 @@ class LabelsConfig:
 
 
 def _means_section(
-    estimates: Mapping[str, Estimate], mean: CorrectedMean, items: Items, samples: int
+    estimates: Mapping[str, Estimate],
+    mean: CorrectedMean,
+    items: Items,
+    policy: str,
+    samples: int,
 ) -> Section:
     title = f"Mean of {items.metric}"
     shown = {name: fixed(one.value, 3) for name, one in estimates.items()}
@@ -104,6 +109,7 @@ def _means_section(
         f"{mean.n_records:,} records ({samples:,} samples)",
         "uncorrected: the metric's mean, with the bias of its judge",
         HALF_AS_WIDE,
+        *([f"the labels follow policy {policy}"] if policy else ()),
     )
     return Section(
         title,
@@ -176,7 +182,7 @@ def evaluate_labels(config: LabelsConfig) -> EvaluationResult:
     """
     items = open_items(open_run("A", path_or_address(config.run)), metric_of(config.labels[0]))
     raters = read_labels(config.labels, items)
-    labels = people(raters)
+    policy, labels = one_policy(raters), people(raters)
     if labels.is_empty():
         raise InputError(f"{', '.join(config.labels)}: no row has a label yet")
     ids = items.rows["id"].unique(maintain_order=True)
@@ -201,7 +207,7 @@ def evaluate_labels(config: LabelsConfig) -> EvaluationResult:
     }
     n_ties = both["label"].null_count()
     sections = [
-        _means_section(estimates, mean, items, config.samples),
+        _means_section(estimates, mean, items, policy, config.samples),
         _agreement_section(tables["agreement"], n_ties),
         _verdicts_section(tables["by_verdict"]),
         _reliability_section(tables["reliability"]),
@@ -213,6 +219,7 @@ def evaluate_labels(config: LabelsConfig) -> EvaluationResult:
         tables=tables,
         facts={
             "metric": items.metric,
+            "policy": policy or None,
             "items": items.rows.height,
             "records": mean.n_records,
             "labels": mean.n_labels,

@@ -92,8 +92,11 @@ def _both_words(a: str, b: str) -> tuple[list[Word], list[Word]]:
 # A page in which a person labels claims, and which saves them as CSV
 
 
-def write_label_page(rows: pl.DataFrame, path: Path) -> None:
-    """Write the page of a table that `label_items.draw` made; it works from a disk."""
+def write_label_page(rows: pl.DataFrame, policy: str, path: Path) -> None:
+    """Write the page of a table that `label_items.draw` made; it works from a disk.
+
+    `policy` is the text that the labels are to follow.
+    """
     digest = hashlib.sha256(rows.write_json().encode()).hexdigest()[:16]
     values = {
         "kind": "labels",
@@ -102,6 +105,7 @@ def write_label_page(rows: pl.DataFrame, path: Path) -> None:
         "metric": rows["metric"][0],
         "n": rows.height,
         "verdicts": VERDICTS,
+        "policy": policy,
         "items": {"key": digest, "columns": rows.columns, "rows": rows.rows()},
     }
     write_page(path, "label.html", "label.js", ("page.css", "label.css"), values, charts=False)

@@ -363,7 +363,7 @@ def _evaluations(session: Session) -> None:
     session.call("run judged", "run", _products(folder), *judged)
     sheet = folder / "labels.csv"
     session.call("label", "label", run, "--n", 4, "--out", sheet, "--json")
-    filled = re.sub(r"(?m),\r?$", ",s", sheet.read_text(encoding="utf-8"))
+    filled = re.sub(r'(?m),""$', ",s", sheet.read_text(encoding="utf-8"))
     sheet.write_text(filled, encoding="utf-8")
     out = folder / "labels"
     session.call("evaluate labels", "evaluate", "labels", run, sheet, *few, "--out", out, out=out)

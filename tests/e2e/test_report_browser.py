@@ -409,9 +409,10 @@ def test_claims_are_labelled_by_keys_and_saved(browser: Browser) -> None:
     run = write_judged_run(browser.folder / "run", {"=a": claims, "<i>": claims})
     rows = draw(LabelConfig(str(run), n=6))
     path = browser.folder / "label.html"
-    write_label_page(rows, path)
+    write_label_page(rows, "Rounding: <yes>", path)
     page = browser.visit(path, viewport={"width": 390, "height": 800}, bypass_csp=True)
     assert axe_violations(page) == []
+    assert page.inner_text("#policy p") == "Rounding: <yes>"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.locator(".bar").bounding_box()["height"] < 800 / 5
     for key in ("1", "2", "3", "1", "ArrowLeft", "0"):
@@ -420,6 +421,11 @@ def test_claims_are_labelled_by_keys_and_saved(browser: Browser) -> None:
     page.reload()
     page.wait_for_selector("html[data-ready]")
     assert page.inner_text("#progress").startswith("3 of 6")
+    assert page.inner_text("#item-title").startswith("Item 4 of 6")
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    for key in ("ArrowLeft", "ArrowLeft", "2", "1"):  # the label it has, then item 3's another
+        page.keyboard.press(key)
+    assert browser.complaints.pop() == "Item 3 has the label unmentioned. Make it supported?"
     page.click("#open")
     page.click("[data-label=unmentioned]")
     with page.expect_download() as waiting:

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from claimscore import tables
+from claimscore.metrics.support import uncertainty
 from claimscore.runs import RunDirectory
 from tests.support.compared_runs import score_rows
 
@@ -29,6 +30,7 @@ def write_judged_run(path: Path, records: Mapping[str, Sequence[Verdict]]) -> Pa
             "verdict": verdict,
             "probability": probability,
             "contradiction": 0.0,
+            "uncertainty": uncertainty(probability),
             "evidence": f"Source of {id}.",
         }
         for id, claims in records.items()

@@ -14,7 +14,7 @@ function marked(text, evidence) {
 
 block("cs-items").then(({ key, columns, rows }) => {
   const place = Object.fromEntries(columns.map((name, at) => [name, at]));
-  const shown = columns.filter((name) => !["metric", "id", "claim_position", "weight", "label"].includes(name));
+  const shown = columns.filter((name) => !["metric", "id", "claim_position", "policy", "weight", "label"].includes(name));
   const kept = "claimscore-labels-" + key;
   let at = 0;
   let labels = {};
@@ -58,9 +58,17 @@ block("cs-items").then(({ key, columns, rows }) => {
   }
 
   function choose(label) {
+    const before = labels[at];
+    if (label !== undefined && before !== undefined && before !== label && !confirm("Item " + (at + 1) + " has the label " + before + ". Make it " + label + "?")) return;
     if (label === undefined) delete labels[at];
     else labels[at] = label;
     show(label === undefined ? at : at + 1);
+  }
+
+  /* The number of the first item from there on without a label, then of those before it. */
+  function unlabelled(from) {
+    const order = [...rows.keys()].map((number) => (from + number) % rows.length);
+    return order.find((number) => !(number in labels));
   }
 
   verdicts.forEach((verdict, number) => {
@@ -69,10 +77,7 @@ block("cs-items").then(({ key, columns, rows }) => {
   });
   byId("back").addEventListener("click", () => show(at - 1));
   byId("next").addEventListener("click", () => show(at + 1));
-  byId("open").addEventListener("click", () => {
-    const after = [...rows.keys()].map((number) => (at + 1 + number) % rows.length);
-    show(after.find((number) => !(number in labels)) ?? at);
-  });
+  byId("open").addEventListener("click", () => show(unlabelled(at + 1) ?? at));
   byId("save").addEventListener("click", () => {
     saveCsv("labels", [columns, ...rows.map((row, number) => row.map((cell, column) => (column === place.label ? labels[number] ?? "" : cell)))]);
   });
@@ -83,6 +88,7 @@ block("cs-items").then(({ key, columns, rows }) => {
     else if (event.key === "0") choose(undefined);
     else if (verdicts[event.key - 1]) choose(verdicts[event.key - 1]);
   });
-  show(0, false);
+  byId("policy").open = Object.keys(labels).length === 0;
+  show(unlabelled(0) ?? 0, false);
   document.documentElement.dataset.ready = "#item";
 });

@@ -1,11 +1,14 @@
 """`claimscore label` and `claimscore evaluate labels`: what is drawn, and what labels say."""
 
 import csv
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from claimscore.evaluation.label_items import POLICY
 from claimscore.runs import RunDirectory
 from claimscore.tables import CLAIM_CHECKS
 from tests.support.command_line import Command
@@ -50,7 +53,8 @@ def test_a_drawn_sheet_is_blind_and_stands_for_all_claims(cli: Command, run: Pat
     assert cli("label", run, "--n", 30, "--json").json()["rows"] == 30
     rows = read_sheet(run / "labels.csv")
     assert list(rows[0]) == [
-        *("metric", "id", "claim_position", "claim", "evidence", "source", "weight", "label")
+        *("metric", "id", "claim_position", "claim", "evidence", "source"),
+        *("policy", "weight", "label"),
     ]
     assert len({(row["id"], row["claim_position"]) for row in rows}) == 30
     assert sum(float(row["weight"]) for row in rows) == pytest.approx(60)
@@ -60,6 +64,98 @@ def test_a_drawn_sheet_is_blind_and_stands_for_all_claims(cli: Command, run: Pat
     assert read_sheet(again) == rows
     cli("label", run, "--n", 30, "--seed", 1, "--out", run / "other.csv")
     assert read_sheet(run / "other.csv") != rows
+
+
+def test_a_sheet_by_uncertainty_has_more_of_what_is_unsure(cli: Command, run: Path) -> None:
+    """A third of the claims has p = .6 or .1; the chance goes by the share and by √(p(1 − p))."""
+    weights = {}
+    for by in ("uncertainty", "random"):
+        cli("label", run, "--n", 20, "--by", by, "--out", run / f"{by}.csv")
+        rows = read_sheet(run / f"{by}.csv")
+        weights[by] = {row["claim"].split(" ")[0]: float(row["weight"]) for row in rows}
+        assert len(rows) == 20
+    assert set(weights["random"].values()) == {3.0}
+    by_sureness = [weights["uncertainty"][word] for word in ("=1+2", "-18") if word in weights]
+    assert by_sureness == sorted(by_sureness, reverse=True)
+    assert max(weights["uncertainty"].values()) <= 6
+
+
+@pytest.mark.parametrize("by", ["uncertainty", "random", "verdict"])
+def test_all_labels_drawn_in_any_way_give_the_mean_of_people(
+    cli: Command, run: Path, by: str
+) -> None:
+    cli("label", run, "--n", 99, "--by", by)
+    fill_in(run / "labels.csv", truth)
+    found = cli("evaluate", "labels", run, run / "labels.csv", "--json").json()
+    assert found["means"][0]["value"] == pytest.approx(5 / 6)
+
+
+def test_the_page_of_labels_has_the_policy() -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "labels.md"
+    assert f"```text\n{POLICY}\n```" in page.read_text(encoding="utf-8")
+
+
+def test_labels_say_which_policy_they_follow(cli: Command, run: Path, tmp_path: Path) -> None:
+    """The text is printed, its digest kept; spaces at the ends of its lines make no other one."""
+    printed = cli("label", run, "--n", 9).out
+    assert "true but not stated in the source" in printed
+    (digest,) = {row["policy"] for row in read_sheet(run / "labels.csv")}
+    assert digest in printed
+    assert re.fullmatch(r"sha256:[0-9a-f]{12}", digest)
+    digests = []
+    for number, text in enumerate(
+        ("Rounding: no.\n", "\ufeffRounding: no.  \r\n\r\n", "Rounding: yes")
+    ):
+        policy = tmp_path / "policy.txt"
+        policy.write_text(text, encoding="utf-8", newline="")
+        sheet = tmp_path / f"{number}.csv"
+        page = tmp_path / f"{number}.html"
+        out = cli("label", run, "--policy", policy, "--out", sheet, "--page", page, "--json")
+        assert text.strip("\ufeff\r\n ") in page.read_text(encoding="utf-8")
+        digests.append(out.json()["policy"])
+        assert {row["policy"] for row in read_sheet(sheet)} == {digests[-1]}
+    assert digests[0] == digests[1] != digests[2] != digest
+    fill_in(run / "labels.csv", truth)
+    assert f"the labels follow policy {digest}" in cli(
+        "evaluate", "labels", run, run / "labels.csv"
+    ).out.replace("\n", " ")
+
+
+def test_labels_of_two_policies_are_refused_together(
+    cli: Command, run: Path, tmp_path: Path
+) -> None:
+    """Those of another policy, and those of none, as files of earlier versions have it."""
+    cli("label", run, "--n", 9)
+    sheet = fill_in(run / "labels.csv", truth)
+    (tmp_path / "strict.txt").write_text("Rounding: no.", encoding="utf-8")
+    cli("label", run, "--n", 9, "--policy", tmp_path / "strict.txt", "--out", tmp_path / "b.csv")
+    strict = fill_in(tmp_path / "b.csv", truth)
+    older = tmp_path / "older.csv"
+    pl.read_csv(sheet).drop("policy").write_csv(older)
+    assert cli("evaluate", "labels", run, older, "--json").json()["policy"] is None
+    for other, policy in ((strict, read_sheet(strict)[0]["policy"]), (older, "none")):
+        found = cli("evaluate", "labels", run, sheet, other)
+        assert found.status == 2
+        assert "labels of several policies do not go together" in found.err
+        assert f"{other}: {policy}" in found.err
+    other_run = write_judged_run(tmp_path / "other", {f"r{n}": claims_of(n) for n in range(20)})
+    cli("label", other_run, "--n", 9, "--policy", tmp_path / "strict.txt")
+    fill_in(other_run / "labels.csv", truth)
+    found = cli("compare", run, other_run, "-m", "faithfulness")
+    assert found.status == 2
+    assert f"{other_run / 'labels.csv'}: sha256:" in found.err
+
+
+def test_a_sheet_with_semicolons_is_named(cli: Command, run: Path) -> None:
+    cli("label", run, "--n", 2)
+    rows = read_sheet(fill_in(run / "labels.csv", truth))
+    with (run / "labels.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys(), delimiter=";")
+        writer.writeheader()
+        writer.writerows(rows)
+    found = cli("evaluate", "labels", run, run / "labels.csv")
+    assert found.status == 2
+    assert "line 1: semicolons stand between the columns: save the file with commas" in found.err
 
 
 def test_claims_that_others_entail_are_not_asked_about(cli: Command, run: Path) -> None:
@@ -183,11 +279,17 @@ def test_few_labels_have_the_widths_of_few_labels(cli: Command, run: Path, n: in
 
 def test_what_cannot_be_drawn(cli: Command, run: Path) -> None:
     cli("label", run, "--n", 1)
+    (run / "empty.txt").write_text(" \n", encoding="utf-8")
+    (run / "latin.txt").write_bytes("Größe".encode("latin-1"))
     for options, said in (
         ((), "is there already and may hold labels"),
         (("--metric", "nonesuch", "--out", run / "x.csv"), "no scores of nonesuch"),
         (("--metric", "m", "--out", run / "x.csv"), "m judges no claims"),
         (("--n", 0, "--out", run / "x.csv"), "--n must be at least 1"),
+        (("--by", "hand", "--out", run / "x.csv"), "'verdict', 'uncertainty', 'random'"),
+        (("--policy", run / "none.txt", "--out", run / "x.csv"), "none.txt"),
+        (("--policy", run / "empty.txt", "--out", run / "x.csv"), "the policy has no text"),
+        (("--policy", run / "latin.txt", "--out", run / "x.csv"), "save the policy as UTF-8"),
     ):
         found = cli("label", run, *options)
         assert found.status == 2

@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from benchmarks.label_coverage import JUDGES, simulated
 from claimscore.stats.prediction_powered import (
+    UNIFORM_SHARE,
     LabelledSample,
+    active_draw,
     corrected_difference,
     corrected_mean,
     share_bounds,
@@ -135,3 +138,65 @@ def test_draws_stand_for_every_item(items: list[tuple[int, float]], n: int, seed
         drawn = stratum[draw.places] == one
         if drawn.any():
             assert draw.weights[drawn].sum() == pytest.approx((stratum == one).sum())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(1, 30)), min_size=1, max_size=60),
+    st.integers(1, 80),
+    st.integers(0, 9),
+)
+def test_active_draws_have_their_number_and_bounded_weights(
+    items: list[tuple[float, int]], n: int, seed: int
+):
+    """No item twice, as many as asked for; no weight beyond what the uniform share leaves."""
+    predicted = np.array([value for value, _ in items])
+    share = 1 / np.array([size for _, size in items])
+    draw = active_draw(1 - np.abs(2 * predicted - 1), share, predicted, n, seed)
+    assert len(set(draw.places.tolist())) == draw.places.size == min(n, predicted.size)
+    assert draw.weights.min() >= 1
+    most = share.sum() / (share[draw.places] * n * UNIFORM_SHARE)
+    assert (draw.weights <= np.maximum(1, most) + 1e-6).all()
+    again = active_draw(1 - np.abs(2 * predicted - 1), share, predicted, n, seed)
+    assert again.places.tolist() == draw.places.tolist()
+
+
+def test_active_draws_take_what_is_uncertain_and_are_unbiased():
+    """Over 400 draws of 8 from 40: totals by weights are true ones, and chances are as said."""
+    predicted = np.linspace(0, 1, 40)
+    uncertainty, share = 1 - np.abs(2 * predicted - 1), np.ones(40)
+    times, totals = np.zeros(40), []
+    for seed in range(400):
+        draw = active_draw(uncertainty, share, predicted, 8, seed)
+        times[draw.places] += 1
+        totals.append((draw.weights @ (predicted[draw.places] > 0.3), draw.weights.sum()))
+    assert np.mean(totals, axis=0) == pytest.approx([28, 40], rel=0.03)
+    deviation = 2 * np.sqrt(predicted * (1 - predicted))
+    chance = 8 / 40 * (UNIFORM_SHARE + (1 - UNIFORM_SHARE) * deviation / deviation.mean())
+    assert times / 400 == pytest.approx(chance, abs=0.1)
+
+
+@pytest.mark.parametrize(("judge", "ratio"), [("sure", 0.75), ("overconfident", 0.85)])
+def test_labels_of_uncertain_claims_give_shorter_intervals(judge: str, ratio: float):
+    """60 labels of records of 1 to 30 claims, 60 simulations of `benchmarks/label_coverage.py`."""
+    widths = []
+    for draw in ("uncertainty", "verdict"):
+        outcome = simulated(JUDGES[judge], draw, 60, simulations=60, samples=200, n_records=200)
+        assert min(outcome.mean, outcome.difference) >= stats.binom.ppf(0.001, 60, 0.95) / 60
+        widths.append(outcome.width)
+    assert widths[0] / widths[1] <= ratio
+
+
+@pytest.mark.parametrize("n", [2, 6, 20])
+def test_few_uncertain_claims_with_labels_hold_the_truth(n: int):
+    """Of a judge that is wrong where it is sure, half of the claims or nearly all are true."""
+    for level in (0.0, 3.0):
+        outcome = simulated(
+            JUDGES["overconfident"],
+            *("uncertainty", n),
+            simulations=60,
+            samples=200,
+            n_records=60,
+            level=level,
+        )
+        assert min(outcome.mean, outcome.difference) >= stats.binom.ppf(0.001, 60, 0.95) / 60
