@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from claimscore.evaluation.labels import LabelsConfig, evaluate_labels
     from claimscore.evaluation.result import EvaluationResult
     from claimscore.evaluation.support_benchmark import SupportConfig, evaluate_support
-    from claimscore.functions import decompose, embed, extract_facts, nli, verify
+    from claimscore.functions import decompose, embed, extract_facts, map, nli, verify
     from claimscore.notebook import Evaluation, evaluate, score, score_pair
     from claimscore.pipeline.llm.engine import Engine
     from claimscore.pipeline.llm.providers.base import load_provider
     from claimscore.pipeline.llm.question import Answer
     from claimscore.pipeline.llm.session import open_engine
-    from claimscore.pipeline.map.job import MapResult, map
+    from claimscore.pipeline.map.job import MapResult
     from claimscore.pipeline.map.settings import MapConfig
     from claimscore.pipeline.run import RunResult, run
     from claimscore.prompts import Prompt, load_prompt, load_prompt_file
@@ -84,13 +84,13 @@ _NAMES = {
     "evaluation.labels": "LabelsConfig evaluate_labels",
     "evaluation.result": "EvaluationResult",
     "evaluation.support_benchmark": "SupportConfig evaluate_support",
-    "functions": "decompose embed extract_facts nli verify",
+    "functions": "decompose embed extract_facts map nli verify",
     "notebook": "Evaluation evaluate score score_pair",
     "pipeline.llm.engine": "Engine",
     "pipeline.llm.providers.base": "load_provider",
     "pipeline.llm.question": "Answer",
     "pipeline.llm.session": "open_engine",
-    "pipeline.map.job": "MapResult map",
+    "pipeline.map.job": "MapResult",
     "pipeline.map.settings": "MapConfig",
     "pipeline.run": "RunResult run",
     "prompts": "Prompt load_prompt load_prompt_file",

@@ -1,4 +1,4 @@
-"""Each stage of a run as a function of texts: claims, facts, NLI, verdicts, vectors.
+"""Each stage of a run as a function of texts: claims, facts, NLI, verdicts, vectors; and maps.
 
 A function blocks and needs no run directory. Answers and results of models are kept in the user's
 cache folder, and loaded models stay in the process. A row that could not be made has nulls, and its
@@ -7,11 +7,15 @@ column `error` says why.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
+import shutil
+import tempfile
 import threading
-from collections.abc import Collection, Iterable, Mapping
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,13 +38,17 @@ from claimscore.notebook import refuse_unknown, run_config
 from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, RejectedItemsError
 from claimscore.pipeline.encoders.results import open_store
+from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm_stage import TaskResult, plan_engine, run_task
+from claimscore.pipeline.map.job import MapProgress, MapResult, run_map
+from claimscore.pipeline.map.settings import MapConfig
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.model_pass import without_rejected
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.plan import only, open_plan, plan_steps
 from claimscore.pipeline.supervision import run_blocking
 from claimscore.pipeline.tasks.verify import deciding
+from claimscore.prompts import Prompt
 from claimscore.records.readers import rows_in_memory
 from claimscore.tables import CLAIMS, FAILURES, SUPPORT
 
@@ -176,7 +184,7 @@ def verify(
     sources = [[source] if isinstance(source, str) else list(source) for source, _ in given]
     records = pl.DataFrame(
         {
-            "id": list(map(str, range(len(given)))),
+            "id": [str(n) for n in range(len(given))],
             "sources": sources,
             "summary": [c for _, c in given],
         },
@@ -226,6 +234,40 @@ def embed(texts: Iterable[str], model: str = "embedded", **options: Any) -> NDAr
         places = ", ".join(f"texts[{place}]" for place in exc.indices)
         raise ConfigError(f"{places} cannot be embedded: {exc}") from exc
     return vectors[: len(rows)]
+
+
+def map(
+    data: Any,
+    prompt: str | Path | Prompt | Sequence[str | Path | Prompt] | None = None,
+    out: Path | str | None = None,
+    llm: str | LLMConfig = DEFAULT_LLM,
+    *,
+    provider: Provider | None = None,
+    on_progress: Callable[[MapProgress], None] | None = None,
+    **options: Any,
+) -> MapResult:
+    """Ask prompts about every row of a table, one after the other, as `claimscore map` does.
+
+    `data` is a frame, a list of dicts or a path; or a `MapConfig`, which says all else too.
+    `prompt` is one or several: prompts, files, names. `out` is a Parquet file; without it the file
+    goes with the result. `options` are those of `decompose`, and `limit`. `provider` takes the
+    place of the one that `llm` names. Raises as `decompose` does: after any stop the same call goes
+    on where it was.
+    """
+    if isinstance(data, MapConfig):
+        return run_map(data, provider=provider, on_progress=on_progress)
+    config = _settings(options, _LLM | {"limit"}, llm=llm)
+    names = ("llm", "cache_dir", "prompts_dir", "retry_failed", "limit")
+    with contextlib.ExitStack() as ends:
+        folder = "" if out else tempfile.mkdtemp(prefix="claimscore-")
+        if folder:
+            ends.callback(shutil.rmtree, folder, ignore_errors=True)
+        asked = {name: getattr(config, name) for name in names}
+        job = MapConfig(data, prompt or (), out or Path(folder, "map.parquet"), **asked)
+        result = run_map(job, provider=provider, on_progress=on_progress)
+        result = dataclasses.replace(result, is_kept=not folder)
+        weakref.finalize(result, ends.pop_all().close)
+    return result
 
 
 class _Pair(NamedTuple):
@@ -303,7 +345,7 @@ def _of_texts(
     rows = _texts(texts)
     config = _settings(options, _LLM | {"granularity"}, llm=llm, **_chosen(task, prompt))
     schema = {"id": pl.String(), "summary": pl.String()}
-    ids = list(map(str, range(len(rows))))
+    ids = [str(n) for n in range(len(rows))]
     return _ask(task, pl.DataFrame({"id": ids, "summary": rows}, schema), config)
 
 

@@ -134,6 +134,8 @@ def _settings_lines(prompt: Prompt) -> Iterator[str]:
     for name, value in dataclasses.asdict(prompt.summary_settings).items():
         if value != common[name]:
             yield f"{name} = {json.dumps(value)}   (--granularity summary)"
+    for name in ("explode", "max_items", "gather") if prompt.explode else ():
+        yield f"{name} = {json.dumps(getattr(prompt, name))}"
 
 
 def _schema_lines(prompt: Prompt) -> list[str]:

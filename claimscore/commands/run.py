@@ -196,7 +196,7 @@ def report(
 @own_option("--estimate", is_flag=True, help="Print requests and cost; send and write nothing.")
 @output_options
 def map_table(config: MapConfig, quiet: bool, as_json: bool, estimate: bool) -> int:
-    """Ask a language model a prompt about every row of INPUT.
+    """Ask a language model prompts about every row of INPUT, one after the other.
 
     Run the same command again after any stop: it goes on where it stopped.
     """
@@ -207,9 +207,9 @@ def map_table(config: MapConfig, quiet: bool, as_json: bool, estimate: bool) -> 
         return EXIT_OK
     from claimscore.console.progress import map_display
     from claimscore.console.result import print_map_result
-    from claimscore.pipeline.map.job import map
+    from claimscore.pipeline.map.job import run_map
 
     with map_display(quiet or as_json) as show:
-        result = map(config, stdin=sys.stdin.buffer, on_progress=show)
+        result = run_map(config, stdin=sys.stdin.buffer, on_progress=show)
     print(json.dumps(result.summary)) if as_json else print_map_result(result.summary)
     return EXIT_FAILED_RECORDS if result.failed else EXIT_OK

@@ -27,6 +27,9 @@ from claimscore.console.table import print_facts, print_table
 
 Facts = Iterator[tuple[str, str]]
 
+#: Kinds of failures that no request was sent for: asking again is of no use.
+_UNASKED = ("null_input", "too_many_items")
+
 
 def print_result(summary: Mapping[str, Any], out: str) -> None:
     """The metrics with their intervals, verdicts and records to look at first, then what was done,
@@ -182,14 +185,14 @@ def print_map_result(summary: Mapping[str, Any]) -> None:
 
 
 def _rows_of_map(summary: Mapping[str, Any]) -> Facts:
-    n_failed = sum(summary["failed"].values())
+    n_failed = summary["rows"] - summary["answered"]
     yield "rows", f"{summary['rows']:,}: {summary['answered']:,} answered, {n_failed:,} failed"
     if not n_failed:
         return
     yield "", f"failed: {counted(summary['failed'])}; see {summary['failures']}"
     for kind, message in summary["failure_examples"].items():
         yield "", f"{kind}, e.g. {message[:200]}"
-    if set(summary["failed"]) - {"null_input"}:
+    if not all(kind.endswith(_UNASKED) for kind in summary["failed"]):
         yield "", "the same command with --retry-failed tries them again"
 
 
@@ -258,7 +261,8 @@ def _map(state: Mapping[str, Any]) -> Facts:
         return
     yield "rows", f"{rows['done']:,} of {rows['total']:,} done, {rows['failed']:,} of them failed"
     if rows["left"]:
-        yield "left", f"{rows['left']:,}"
+        kept = state.get("answers_in_cache")
+        yield "left", f"{rows['left']:,}" + (f"; {kept:,} answered, in the cache" if kept else "")
 
 
 def _failed(failures: list[Mapping[str, Any]]) -> Facts:
@@ -293,7 +297,7 @@ def _next_step(state: Mapping[str, Any], is_run: bool) -> Facts:
     if not state["complete"]:
         command = "run" if is_run else "map"
         yield "next", f"not running; the same `claimscore {command}` goes on"
-    elif any(failure["kind"] != "null_input" for failure in state["failures"]):
+    elif not all(failure["kind"] in _UNASKED for failure in state["failures"]):
         yield "next", "the same command with --retry-failed tries the failed ones again"
 
 

@@ -425,6 +425,8 @@ def prompt_problems(task: Task, prompt: Prompt) -> Iterator[str]:
         more = f", or with {json.dumps(task.optional)}" if task.optional else ""
         shown = json.dumps(task.output), json.dumps(prompt.output)
         yield f"[output] must be {shown[0]}{more}, not {shown[1]}"
+    if prompt.explode:
+        yield "explode: a task has no lists to ask about; claimscore map has"
     if prompt.takes_several and not task.several:
         yield (
             f"$texts: {task.name} asks about one text at a time; several may be asked about by "

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from claimscore.config import extra_problem, read_toml
 from claimscore.errors import ConfigError, Obstacles
 from claimscore.prompts.output import json_schema, plain_word
-from claimscore.prompts.prompt import NAME, TEXTS_FIELD, Prompt, PromptSettings
+from claimscore.prompts.prompt import MAX_ITEMS, NAME, TEXTS_FIELD, Prompt, PromptSettings
 
 
 def _template(text: str) -> str:
@@ -90,6 +90,9 @@ class _File(_Table):
     output: Annotated[dict[str, Any], AfterValidator(_output)] = {}
     label_words: Annotated[dict[_Name, str], AfterValidator(_label_words)] = {}
     examples: list[_Example] = []
+    explode: str = ""
+    max_items: _Count = MAX_ITEMS
+    gather: bool = False
 
     def prompt(self) -> Prompt:
         settings, for_summary = self.settings.given(), self.settings.summary.given()
@@ -106,6 +109,9 @@ class _File(_Table):
             label_words=self.label_words,
             examples=tuple((item.user, item.assistant) for item in self.examples),
             changes=self.changes,
+            explode=self.explode,
+            max_items=self.max_items,
+            gather=self.gather,
         )
 
 
@@ -148,5 +154,10 @@ def _misfits(prompt: Prompt) -> Iterator[str]:
         )
     if several and not prompt.output:
         yield "user: $texts needs [output]: the columns of the answer about each text"
+    if prompt.explode and prompt.explode not in prompt.fields:
+        yield f"explode: user never shows ${prompt.explode}, so all items would be asked the same"
+    if not prompt.explode and (prompt.gather or prompt.max_items != MAX_ITEMS):
+        key = "gather" if prompt.gather else "max_items"
+        yield f"{key}: it goes with explode, which names a column of lists"
     if prompt.output and prompt.label_words:
         yield "label_words: the answer is one word, so there is no [output]"

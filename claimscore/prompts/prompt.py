@@ -23,6 +23,9 @@ NAME = r"\w[\w.+-]*"
 #: The column of a prompt without `[output]`: the answer's text as it is.
 ANSWER_COLUMN = "answer"
 
+#: The most items of a list that a prompt is asked about, where it says nothing else.
+MAX_ITEMS = 50
+
 #: The placeholders of the text that is asked about, and of several, numbered, one a line.
 TEXT_FIELD, TEXTS_FIELD = "text", "texts"
 
@@ -57,7 +60,10 @@ _LATER: Mapping[str, Any] = {
     "extra": {},
 }
 #: Parts of a prompt that came later, likewise.
-_LATER_PARTS: Mapping[str, Any] = {"role": "user", "label_words": {}}
+_LATER_PARTS: Mapping[str, Any] = {
+    **{"role": "user", "label_words": {}},
+    **{"explode": "", "max_items": MAX_ITEMS, "gather": False},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +73,11 @@ class Prompt:
     `user` is a `string.Template` (`$column`), because prompts are full of JSON braces; it is the
     last message, of the `role`. An answer has the columns of `output`, or those of `label_words`,
     each with the probability of its word, or is a text.
-    `digest` is made of all that is sent, so a forgotten version number cannot hide a change.
+    `digest` is made of all that decides what is sent, so a forgotten version number cannot hide a
+    change.
+
+    A map asks about each item of the lists in the column `explode`, which may have `max_items`; to
+    `gather` is to put the answers into lists again.
     """
 
     name: str
@@ -81,10 +91,13 @@ class Prompt:
     label_words: Mapping[str, str] = dataclasses.field(default_factory=dict)
     examples: tuple[tuple[str, str], ...] = ()
     changes: str = ""
+    explode: str = ""
+    max_items: int = MAX_ITEMS
+    gather: bool = False
 
     @functools.cached_property
     def digest(self) -> str:
-        """The first 12 hex digits of the SHA-256 of everything that is sent."""
+        """The first 12 hex digits of the SHA-256 of everything that decides what is sent."""
         content = dataclasses.asdict(self)
         for key in ("name", "version", "changes"):
             del content[key]

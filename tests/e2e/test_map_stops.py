@@ -1,11 +1,14 @@
 """A map that is stopped at any moment goes on and ends with the same bytes."""
 
+import json
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -46,7 +49,8 @@ class Served:
     meanwhile meets a map at work, however late it does it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Callable[[Body], Awaitable[Completion]] = echo) -> None:
+        self._answer = answer
         self._lock = threading.Lock()
         self._seen = 0
         self._wanted = 0
@@ -64,7 +68,7 @@ class Served:
                 self.reached.set()
         while self.reached.is_set():
             await anyio.sleep(0.002)
-        return await echo(body)
+        return await self._answer(body)
 
 
 class Project:
@@ -349,3 +353,79 @@ def test_few_chunks_are_open_at_a_time(tmp_path: Path) -> None:
     order = [int(r.messages[-1].content.rpartition(" ")[2]) for r in provider.asked]
     assert all(abs(row - position) <= 40 for position, row in enumerate(order))
     assert provider.most_busy == 4
+
+
+LIST = 'name = "list"\nversion = "v1"\nuser = "List $text"\n[output]\nwords = ["string"]\n'
+LOUD = 'name = "loud"\nversion = "v1"\nuser = "Say $words"\nexplode = "words"\n'
+
+
+async def listed(body: Body) -> Completion:
+    """The words of a text, none of one in ten; of a word the word, loud."""
+    verb, _, text = body["messages"][-1]["content"].partition(" ")
+    words = [] if text.endswith("0") else [f"{text} {end}" for end in "ab"]
+    return Completion(json.dumps({"words": words}) if verb == "List" else text.upper(), "m")
+
+
+def test_a_chain_that_is_killed_and_stopped_between_its_prompts(tmp_path: Path) -> None:
+    """Two prompts over 300 rows, in chunks of 250: what is in flight at a kill is all that is paid
+    twice, a changed second prompt asks nothing of the first, and the bytes are those of a map that
+    nobody stopped."""
+    second = tmp_path / "loud.toml"
+    second.write_text(LOUD)
+    served = Served(listed)
+    with FakeServer(answer=served, latency_s=0.002, keep=False) as server:
+        project = Project(tmp_path, server, "--prompt", str(second), n_rows=300)
+        (tmp_path / "prompt.toml").write_text(LIST)
+        for n_more, sign in ((270, signal.SIGKILL), (90, signal.SIGINT)):
+            served.expect(n_more)
+            with project.start() as process:
+                assert served.reached.wait(timeout=60)
+                process.send_signal(sign)
+                served.expect(10_000)  # not reached
+                process.wait(timeout=60)
+            state = map_status(project.out)
+            assert state is not None
+            assert (state["running"], state["rows"]["failed"]) == (False, 0)
+        assert main([*project.arguments(), "--max-requests", "450"]) == 75
+        assert main(project.arguments()) == 0
+        assert len(server.paid) == 300 + 2 * 270
+        assert server.paid.total() - len(server.paid) <= IN_FLIGHT
+        stopped, n_requests = project.out.read_bytes(), server.n_requests
+        project.out = tmp_path / "whole.parquet"
+        assert main(project.arguments()) == 0
+        assert (project.out.read_bytes(), server.n_requests) == (stopped, n_requests)
+        second.write_text(LOUD.replace("Say", "Cry"))
+        assert main(project.arguments()) == 2
+        project.out = tmp_path / "cry.parquet"
+        assert main(project.arguments()) == 0
+        assert server.n_requests == n_requests + 2 * 270
+    assert pl.read_parquet(project.out).height == 30 + 2 * 270
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "several-prompts.md"
+
+
+def test_the_page_about_several_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its commands, then its Python, on the file that they made."""
+
+    async def answer(body: Body) -> Completion:
+        text = body["messages"][-1]["content"]
+        complaints = [text.removeprefix("Review: ")] * ("but" in text or "short" in text)
+        judged = {"severity": "minor"}
+        is_first = text.startswith("Review: ")
+        return Completion(json.dumps({"complaints": complaints} if is_first else judged), "m")
+
+    (tmp_path / "examples").symlink_to(PAGE.parents[2] / "examples")
+    monkeypatch.chdir(tmp_path)
+    page = PAGE.read_text(encoding="utf-8")
+    with FakeServer(answer=answer) as server:
+        for command in re.findall(r"(?m)^claimscore (map .*)", page):
+            more = ("--base-url", server.base_url, "--input-price", "1", "--output-price", "1")
+            assert main([*command.split(), *more]) == 0
+        assert server.n_requests == 12 + 3
+    capsys.readouterr()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "page", "exec"), {})
+    assert "minor" in capsys.readouterr().out

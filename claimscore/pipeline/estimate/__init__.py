@@ -6,6 +6,6 @@ how many tokens a text has, how long answers will be, how fast a server is.
 """
 
 from claimscore.pipeline.estimate.figures import Estimate
-from claimscore.pipeline.estimate.stage import estimate_left, estimate_requests, estimate_run
+from claimscore.pipeline.estimate.stage import estimate_left, estimate_run
 
-__all__ = ["Estimate", "estimate_left", "estimate_requests", "estimate_run"]
+__all__ = ["Estimate", "estimate_left", "estimate_run"]

@@ -47,8 +47,9 @@ def open_cache_if_there(cache_dir: Path | None) -> Iterator[Cache]:
 class DryEngine:
     """In the place of an `Engine`, for one task: stored answers are used, the rest is counted.
 
-    A request that would be sent has the outcome `NOT_SENT`. It takes 32 bytes, however long it
-    is. `means` are of stored answers with their usage.
+    A request that would be sent has the outcome `NOT_SENT`. It takes 40 bytes, however long it
+    is. `means` are of stored answers with their usage. While `weight` is more than 1, a request
+    stands for so many.
     """
 
     def __init__(
@@ -63,14 +64,15 @@ class DryEngine:
         self.task = task
         self.provider = provider
         self.means = TokenMeans()
+        self.weight = 1
+        self.n_questions = 0
         self._cache = cache
         self._max_samples = max_samples
         self._retry_failed = retry_failed
-        self._n_questions = 0
         self._n_answered = 0
         self._n_given_up = 0
-        # of each missing request, equal ones each time: half of its key, bytes of the prompt,
-        # guessed tokens of the answer, max_tokens
+        # of each missing request, equal ones each time: half of its key, its weight, bytes of the
+        # prompt, guessed tokens of the answer, max_tokens
         self._missing = array.array("Q")
         self._tier = ""  # of service, that the requests ask for
 
@@ -99,9 +101,9 @@ class DryEngine:
         outcomes = [questions[key].outcome for key in keys]
         n_answered = sum(isinstance(outcome, Answer) for outcome in outcomes)
         n_missing = sum(outcome is NOT_SENT for outcome in outcomes)
-        self._n_questions += len(outcomes)
-        self._n_answered += n_answered
-        self._n_given_up += (len(outcomes) - n_answered - n_missing) if counted else 0
+        self.n_questions += len(outcomes) * self.weight
+        self._n_answered += n_answered * self.weight
+        self._n_given_up += (len(outcomes) - n_answered - n_missing) * self.weight if counted else 0
         return cast("list[Answer[T] | Failure]", outcomes)
 
     def _not_stored(self, question: Question[Any]) -> Failure:
@@ -111,7 +113,7 @@ class DryEngine:
             return question.failure
         request = question.request
         sizes = prompt_bytes(request), _guessed_tokens(request), request.max_tokens
-        self._missing.extend((int(question.key[:16], 16), *sizes))
+        self._missing.extend((int(question.key[:16], 16), self.weight, *sizes))
         self._tier = asked_tier(request)
         return NOT_SENT
 
@@ -132,10 +134,11 @@ class DryEngine:
 
     def estimate(self, price: Price | None, *, share: float = 1.0) -> TaskEstimate:
         """The figures of the task, where the requests so far are a `share` of all."""
-        missing = np.frombuffer(self._missing, dtype=np.uint64).reshape(-1, 4)
+        missing = np.frombuffer(self._missing, dtype=np.uint64).reshape(-1, 5)
         _, first = np.unique(missing[:, 0], return_index=True)
-        n = len(first) / share
-        sums: list[float] = (missing[first, 1:].sum(axis=0) / share).tolist()
+        weights = missing[first, 1]
+        n = int(weights.sum()) / share
+        sums: list[float] = (weights @ missing[first, 2:] / share).tolist()
         n_bytes, guessed_tokens, most = sums
         prompt = n_bytes / self.means.bytes_per_token
         completion = self._answers(n, guessed_tokens, most)
@@ -146,7 +149,7 @@ class DryEngine:
             )
         return TaskEstimate(
             self.task,
-            round(self._n_questions / share),
+            round(self.n_questions / share),
             round(self._n_answered / share),
             round(self._n_given_up / share),
             round(n),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import tempfile
 from collections import Counter
@@ -32,8 +31,8 @@ from claimscore.pipeline.estimate.figures import (
     total_of,
 )
 from claimscore.pipeline.llm.budget.pricing import Prices
-from claimscore.pipeline.llm.providers.base import Provider, is_local
-from claimscore.pipeline.llm.question import Answer, Parse
+from claimscore.pipeline.llm.providers.base import is_local
+from claimscore.pipeline.llm.question import Answer
 from claimscore.pipeline.llm_stage import (
     NOT_SENT,
     PromptRequests,
@@ -62,7 +61,7 @@ from claimscore.pipeline.tasks.base import Task, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.tables import FAILURES, TABLES, Table
-from claimscore.types import Completion, Failure, Request
+from claimscore.types import Completion, Failure
 
 #: Of larger inputs every n-th chunk is counted, about so many records in all; fewer by a run that
 #: is about to begin, since it waits for it.
@@ -70,9 +69,6 @@ COUNTED_RECORDS, COUNTED_BEFORE_A_RUN = 20_000, 1_000
 
 #: What reads claims, facts or questions is counted on about so many: they have to be made.
 STOOD_IN_RECORDS = 192
-
-#: Requests of one's own that are looked up at a time.
-_BLOCK = 500
 
 
 def estimate_run(
@@ -130,40 +126,6 @@ def estimate_left(
 
         run_blocking(stage.count, chunks, n_records, COUNTED_BEFORE_A_RUN, False)
         return stage.estimate()
-
-
-def estimate_requests(
-    requests: Iterable[Request],
-    parse: Parse[Any],
-    *,
-    name: str,
-    llm: LLMConfig,
-    provider: Provider,
-    cache_dir: Path | None = None,
-    retry_failed: bool = False,
-    max_tokens_limit: int | None = None,
-) -> Estimate:
-    """The cost of these requests to `provider`, minus what the cache has: the estimate of a map.
-
-    `parse` and `max_tokens_limit` are those of `Engine.answer_all`. The requests may be a
-    generator: they are not kept. Nothing is sent or written; the provider is the caller's to close.
-    """
-    with open_cache_if_there(cache_dir) as cache:
-        engine = DryEngine(
-            name, provider, cache, max_samples=llm.max_samples, retry_failed=retry_failed
-        )
-        n_requests = 0
-
-        async def count() -> None:
-            nonlocal n_requests
-            left = iter(requests)
-            while block := list(itertools.islice(left, _BLOCK)):
-                n_requests += len(block)
-                await engine.answer_all(block, parse, max_tokens_limit=max_tokens_limit)
-                await lowlevel.checkpoint()
-
-        run_blocking(count)
-        return _put_together(llm, [engine], n_requests)
 
 
 def _finished(
@@ -297,7 +259,7 @@ class _DryStage:
             name: self._n_stood_in if TASKS[name].after else self._n_counted
             for name in self._engines
         }
-        estimate = _put_together(
+        estimate = put_together(
             self._config.llm,
             list(self._engines.values()),
             self._n_total,
@@ -356,7 +318,7 @@ def _stand_in(task: Task, unit: Unit) -> Answer[dict[str, Any]] | Failure:
     return Answer("", Completion("", ""), value, cached=False)
 
 
-def _put_together(
+def put_together(
     llm: LLMConfig,
     engines: Sequence[DryEngine],
     n_records: int,

@@ -140,6 +140,7 @@ class Engine:
         max_tokens_limit: int | None = None,
         counted: bool = True,
         provider: Provider | None = None,
+        of: str = "",
     ) -> list[Answer[T] | Failure]:
         """An answer or a failure for every request, in their order.
 
@@ -153,7 +154,7 @@ class Engine:
 
         Stored answers are judged again, so a changed `parse` needs no request. Equal requests are
         asked once. A failure that is not `counted` is no failed row: the caller asks in another
-        way.
+        way. The others count for the step of a chain that the requests are `of`.
 
         Of requests with the same `shared` the first is answered before the others are sent: a
         server that keeps the beginnings of prompts reads and bills it once. Requests that wait so
@@ -172,7 +173,7 @@ class Engine:
             return Question(requests[positions[key]], key, step, max_tokens_limit)
 
         dispatcher = self._dispatchers[id(provider or self.provider)]
-        call = _Call(self, dispatcher, list(positions), question, parse, counted)
+        call = _Call(self, dispatcher, list(positions), question, parse, counted, of)
         outcomes = await call.run()
         return [outcomes[key] for key in keys]
 
@@ -223,6 +224,7 @@ class _Call(Generic[T]):
     question: Callable[[str], Question[T]]
     parse: Parse[T]
     counted: bool
+    of: str
     n_more: int = 0
     n_workers: int = 0
     given_up: anyio.Event = dataclasses.field(default_factory=anyio.Event)
@@ -260,6 +262,7 @@ class _Call(Generic[T]):
                     outcomes[key] = question.outcome
             await lowlevel.checkpoint()
         self.engine._stats.hits += len(outcomes)
+        self.engine._stats.done_of[self.of] += len(outcomes)
         return outcomes, missing
 
     async def _ask(self, questions: Sequence[Question[T]]) -> None:
@@ -350,8 +353,11 @@ class _Call(Generic[T]):
                     flight.failure = outcome if isinstance(outcome, Failure) else None
             if flight.is_elsewhere:
                 await flights.wait_for_other_process()
-        if self.counted and isinstance(question.outcome, Failure):
-            engine.stats.count_failure(question.outcome, engine._failure_limit)
+        outcome = question.outcome
+        if self.counted or isinstance(outcome, Answer):
+            engine._stats.done_of[self.of] += 1
+        if self.counted and isinstance(outcome, Failure):
+            engine._stats.count_failure(outcome, engine._failure_limit, self.of)
 
     async def _buy(
         self, question: Question[T], policy: AsyncRetrying

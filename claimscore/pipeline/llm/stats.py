@@ -41,8 +41,9 @@ class EngineStats:
 
     `sent` counts requests to the provider, attempts included; `answered` those that brought
     an answer; `hits` stored answers used; `rejected` new answers that failed their check;
-    `failed` rows given a `Failure`, `failures` the same by kind; `retries` failed attempts that
-    may be repeated, by kind of error. Of the prompt tokens servers had `cached_prompt_tokens` in a
+    `failed` rows given a `Failure`, `failures` the same by kind, `failed_of` by step of a chain;
+    `done_of` rows that have an outcome, by step; `retries` failed attempts that may be repeated,
+    by kind of error. Of the prompt tokens servers had `cached_prompt_tokens` in a
     cache of their own. `usd` is None where the price is unknown; it has the most
     that `answers_at_most` can have cost. `last_error` is the last error that may pass.
 
@@ -74,6 +75,8 @@ class EngineStats:
     limits_from: str = "none"
     last_error: str = ""
     servers: list[ServerStats] = dataclasses.field(default_factory=list)
+    done_of: Counter[str] = dataclasses.field(default_factory=Counter)
+    failed_of: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def see(self, providers: Sequence[Sequence[ServerStats]], spent: Spent) -> None:
         """Take over the numbers of the servers of every provider, and what was spent."""
@@ -101,7 +104,8 @@ class EngineStats:
         """All of it as plain values; `servers` only where there are several."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values |= {"retries": dict(self.retries), "failures": dict(self.failures)}
-        del values["servers"]
+        for name in ("servers", "done_of", "failed_of"):
+            del values[name]
         return {**values, **self.servers_json()}
 
     def servers_json(self) -> JSON:
@@ -120,15 +124,16 @@ class EngineStats:
     @property
     def rows_done(self) -> int:
         """Rows that have an outcome."""
-        return self.hits + self.answered - self.rejected + self.failed
+        return self.done_of.total()
 
-    def count_failure(self, failure: Failure, limit: FailureLimit) -> None:
-        """Count a failed row. Raises `TooManyFailures` where `limit` allows no more."""
+    def count_failure(self, failure: Failure, limit: FailureLimit, step: str) -> None:
+        """Count a failed row. Raises `TooManyFailures` where `limit` allows no more of a step."""
         self.failed += 1
         self.failures[failure.kind] += 1
-        n_done = self.rows_done
-        share = self.failed / n_done if n_done else 1.0
-        if limit.rows is not None and self.failed > limit.rows:
+        self.failed_of[step] += 1
+        n_failed, n_done = self.failed_of[step], self.done_of[step]
+        share = n_failed / n_done
+        if limit.rows is not None and n_failed > limit.rows:
             allowed = f"{limit.rows:,}"
         elif limit.share is not None and n_done >= _ROWS_FOR_A_SHARE and share > limit.share:
             allowed = f"{limit.share:.4g} of the rows"
@@ -136,8 +141,8 @@ class EngineStats:
             return
         kind, count = self.failures.most_common(1)[0]
         raise TooManyFailures(
-            f"{self.failed:,} of {n_done:,} rows failed, and --max-failures allows "
-            f"{allowed}; most often ({count:,}): {kind}; the last one: {failure.message}"
+            f"{step and f'{step}: '}{n_failed:,} of {n_done:,} rows failed, and --max-failures "
+            f"allows {allowed}; most often ({count:,}): {kind}; the last one: {failure.message}"
         )
 
 

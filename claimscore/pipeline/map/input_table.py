@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ import polars as pl
 
 from claimscore.atomic import atomic_path
 from claimscore.errors import InputError
+from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, KEY_COLUMN
 from claimscore.records.columns import ValueKinds, check_room
 from claimscore.records.files import Format, InputFile, find_files, input_file, spool_stdin
 from claimscore.records.readers import (
@@ -32,6 +34,12 @@ from claimscore.records.readers import (
 
 #: Rows of a Parquet file that are read at a time, and rows of other files.
 READ_ROWS, _PARSED_ROWS = 10_000, 1_000
+
+#: The key of a map's settings in the Parquet metadata of its file.
+METADATA_KEY = "claimscore.map"
+
+#: What stands before the bookkeeping columns of a map whose prompt is not known any more.
+_INPUT = "input"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +58,20 @@ class InputTable:
     def chunks(self, size: int) -> Iterator[pl.DataFrame]:
         """Frames of `size` rows in the input's order, the last one with the rest."""
         return regrouped(self.frames(), size)
+
+    def head(self, limit: int | None) -> InputTable:
+        """The first rows, with the types that all of them have."""
+        if limit is None or limit >= self.n_rows:
+            return self
+        return dataclasses.replace(self, n_rows=limit, frames=lambda: _first(self.frames(), limit))
+
+
+def _first(frames: Iterable[pl.DataFrame], left: int) -> Iterator[pl.DataFrame]:
+    for frame in frames:
+        yield frame.head(left)
+        left -= frame.height
+        if left <= 0:
+            return
 
 
 def regrouped(frames: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
@@ -88,8 +110,32 @@ class TableSource:
         return digest.hexdigest()
 
     def open(self) -> InputTable:
-        """Find the types; `InputError` names file, line and column of a value of no use."""
-        return _OPENERS[self.files[0].format](self.name, self.files)
+        """Find the types; `InputError` names file, line and column of a value of no use.
+
+        The bookkeeping columns of a finished map get the name of its prompt, as in a chain.
+        """
+        table = _OPENERS[self.files[0].format](self.name, self.files)
+        if not {KEY_COLUMN, ERROR_COLUMN} <= table.schema.keys():
+            return table
+        prompt = _prompt_of(self.files[0])
+        names = {name: f"{prompt}.{name}" for name in (KEY_COLUMN, ERROR_COLUMN)}
+        for name in names.values():
+            if name in table.schema:
+                raise InputError(f"{self.name}: the map that wrote it read a file with {name} too")
+        return dataclasses.replace(
+            table,
+            schema={names.get(name, name): dtype for name, dtype in table.schema.items()},
+            frames=lambda: (frame.rename(names) for frame in table.frames()),
+        )
+
+
+def _prompt_of(file: InputFile) -> str:
+    """The name of the prompt that made a file of a map, where its metadata says so."""
+    if file.format == "parquet":
+        with contextlib.suppress(KeyError, ValueError, TypeError, pl.exceptions.PolarsError):
+            facts = json.loads(pl.read_parquet_metadata(file.path)[METADATA_KEY])
+            return str(facts["settings"]["prompt"]["name"])
+    return _INPUT
 
 
 def find_source(given: Any, spool: Path, stdin: BinaryIO | None = None) -> TableSource:

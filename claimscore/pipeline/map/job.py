@@ -1,13 +1,11 @@
-"""One prompt over one table, from input to file, and its cost. Running again is resuming."""
+"""Prompts over one table, from input to file, and their cost. Running again is resuming."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -22,22 +20,30 @@ from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, Ledger, read_ledger
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, load_provider
-from claimscore.pipeline.llm.question import ParseWord
 from claimscore.pipeline.llm.session import open_engine
 from claimscore.pipeline.map.input_table import find_source, scratch_source
 from claimscore.pipeline.map.map_files import (
+    NO_CHAIN_FAILURES,
     NO_FAILURES,
     FinishedMap,
     MapFiles,
     MapParts,
 )
 from claimscore.pipeline.map.settings import MapConfig, map_settings
-from claimscore.pipeline.map.table_prompt import RowOutcome, RowRequests, TablePrompt, check_tasks
+from claimscore.pipeline.map.table_prompt import (
+    KEY_COLUMN,
+    RowOutcome,
+    RowRequests,
+    Rows,
+    TablePrompt,
+    chain,
+    check_tasks,
+)
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.repair import repair
 from claimscore.pipeline.supervision import run_blocking, signals_held, supervised
 from claimscore.runs import RunDirectory
-from claimscore.types import JSON, Completion
+from claimscore.types import JSON, Completion, Request
 
 if TYPE_CHECKING:
     from claimscore.pipeline.estimate import Estimate
@@ -49,41 +55,54 @@ LINGERING, LINGERING_ROWS = 7, 10_000
 
 @dataclasses.dataclass(frozen=True)
 class MapResult:
-    """A finished file: how many rows it has, and how many failed, by kind."""
+    """A finished file: of how many rows of the input it was made, and what failed, by kind; of
+    several prompts by prompt and kind ("judge: parse"). A file that is not kept is there as long as
+    this object."""
 
     path: Path | str
     rows: int
     failed: Mapping[str, int]
     summary: JSON
+    is_kept: bool = True
 
     @property
     def failed_rows(self) -> int:
-        return sum(self.failed.values())
+        """The rows of the input with a failure."""
+        return self.rows - self.answered_rows
 
     @property
     def answered_rows(self) -> int:
-        return self.rows - self.failed_rows
+        return int(self.summary["answered"])
 
     def frame(self) -> pl.LazyFrame:
         """The rows: the input's columns, the answers, `request_key` and `error`."""
-        return pl.scan_parquet(self.path, glob=False)
+        return self._scan(self.path)
 
     def failures(self) -> pl.LazyFrame:
-        """The rows without an answer: row number, kind, message, attempts, key, raw answer."""
-        if not self.failed:
-            return NO_FAILURES.lazy()
-        return pl.scan_parquet(self.summary["failures"], glob=False)
+        """What has no answer: row number, kind, message, attempts, key, raw answer; of several
+        prompts also which, and the place of the item."""
+        if self.failed:
+            return self._scan(self.summary["failures"])
+        is_alone = KEY_COLUMN in self.frame().collect_schema()
+        return (NO_FAILURES if is_alone else NO_CHAIN_FAILURES).lazy()
+
+    def _scan(self, path: Path | str) -> pl.LazyFrame:
+        rows = pl.scan_parquet(path, glob=False)
+        return rows if self.is_kept else rows.collect().lazy()
 
 
 @dataclasses.dataclass
 class MapProgress(Progress):
     """The state of a map: `rows_done` of `rows_total` rows have an answer or an error.
 
-    `rows_done` counts on while a chunk is at work.
+    `rows_done` counts on while a chunk is at work: of several prompts each has an equal part of a
+    row. `open_answers` are those of chunks that are not written yet.
     """
 
     rows_total: int = 0
-    rows_done: int = 0
+    rows_done: float = 0
+    prompts: int = 1
+    open_answers: int = 0
 
     def tick(self) -> None:
         """Note how far it is; called a few times a second."""
@@ -93,51 +112,53 @@ class MapProgress(Progress):
     def remaining_s(self) -> float | None:
         """Seconds to the end at the recent pace, and no less than the limits and a pause allow;
         None where nothing was done lately, or is left."""
-        left = self.rows_total - self.rows_done
+        left = self.rows_total - round(self.rows_done)
         paced = self.llm_pace.seconds_for(left) if left else None
-        least = self.engine.least_s(left) if self.engine else 0.0
+        least = self.engine.least_s(left * self.prompts) if self.engine else 0.0
         return None if paced is None or least is None else max(paced, least)
 
     def snapshot(self) -> JSON:
         """Everything as plain JSON, for `claimscore status` in another terminal."""
-        return {**super().snapshot(), "rows": [self.rows_done, self.rows_total]}
+        rows = [round(self.rows_done), self.rows_total]
+        return {**super().snapshot(), "rows": rows, "open_answers": self.open_answers}
 
 
 class _OpenChunk(NamedTuple):
-    """A chunk on its way: how many rows it has, and their requests."""
+    """A chunk on its way: its rows, and what the first prompt asks about them."""
 
     number: int
-    n_rows: int
+    rows: Rows
     asked: RowRequests
 
 
-def map(
+def run_map(
     config: MapConfig,
     *,
     provider: Provider | None = None,
     stdin: BinaryIO | None = None,
     on_progress: Callable[[MapProgress], None] | None = None,
 ) -> MapResult:
-    """Ask a prompt about every row of a table; write the rows with their answers.
+    """Ask prompts about every row of a table, one after the other; write the rows with their
+    answers.
 
     `provider` takes the place of the one that `config.llm` names. Finished chunks and paid
     answers are kept: after an interrupt, a crash or a kill, the same call goes on where it
     was. Raises `ConfigError` for wrong input or settings (before anything is spent) and
     `StoppedEarly` when stopped.
     """
-    prompt, llm = config.load_prompt(), config.llm
+    prompts, llm = config.load_prompts(), config.llm
     provider = provider or load_provider(llm)
-    check_tasks(prompt, provider)
-    settings = functools.partial(map_settings, config, prompt, provider)
+    for prompt in prompts:
+        check_tasks(prompt, provider)
+    settings = functools.partial(map_settings, config, prompts, provider)
     files = MapFiles(config.out)
     files.check()
-    progress = MapProgress()
+    progress = MapProgress(prompts=len(prompts))
     reporter = ProgressReporter(progress, on_progress)
     finished = files.finished()
-    wants_retry = config.retry_failed and finished is not None and finished.failed
-    if finished is not None and not wants_retry and not files.has_parts:
+    if finished is not None and not _goes_on(config, finished) and not files.has_parts:
         with scratch_source(config.input, stdin) as source:
-            finished.refuse_others(settings(source.digest(), finished.rows))
+            finished.refuse_others(settings, source.digest(), config.limit)
         return _result(files, finished, progress)
     with RunDirectory(files.parts, reporter.notice, take_over=config.take_over) as directory:
         repair(directory, reporter)
@@ -145,11 +166,12 @@ def map(
         reporter.phase("reading", directory)
         parts = MapParts(files, directory)
         source = find_source(config.input, directory.state, stdin)
-        table_prompt = parts.take(source, settings, prompt)
+        steps = parts.take(source, settings, prompts, config.limit)
         todo = parts.todo(retry_failed=config.retry_failed)
         if finished is not None:
-            frames = (parts.read(number) for number in todo)
-            asked = _estimate(config, table_prompt, provider, frames).total
+            before = ((number, finished.rows - number * parts.chunk_rows) for number in todo)
+            frames = (parts.read(number).head(n_rows) for number, n_rows in before if n_rows > 0)
+            asked = _estimate(config, steps, provider, frames).tasks[: len(steps)]
             try:
                 finished.refuse_paying_again(asked)
             except ConfigError:
@@ -170,7 +192,7 @@ def map(
                 on_event=reporter.event_listener(directory),
             ) as engine:
                 progress.engine = engine.stats
-                asker = _ChunkAsker(parts, table_prompt, engine, progress)
+                asker = _ChunkAsker(parts, steps, engine, progress)
                 async with supervised(engine, directory, reporter, stop=engine.stop):
                     await asker.run(todo)
 
@@ -188,12 +210,16 @@ def map(
         return _result(files, finished, progress, spent)
 
 
+def _goes_on(config: MapConfig, finished: FinishedMap) -> bool:
+    """Whether there is something to do about a finished file: failed rows, or more rows."""
+    return bool(config.retry_failed and finished.failed) or finished.wants_more(config.limit)
+
+
 def _result(
     files: MapFiles, finished: FinishedMap, progress: MapProgress, spent: JSON | None = None
 ) -> MapResult:
     """The result of a call; without `spent`, the file was finished before."""
-    failed = dict(finished.failed)
-    n_failed = sum(failed.values())
+    failed, n_failed = dict(finished.failed), finished.failed_rows
     summary = {
         "claimscore": __version__,
         "out": str(files.where),
@@ -211,17 +237,18 @@ def _result(
 
 
 class _ChunkAsker:
-    """Asks about the rows of chunk after chunk, and writes their answers.
+    """Asks about the rows of chunk after chunk, one prompt after the other, and writes their
+    answers.
 
     The next chunk is ready when the engine runs short of rows. So the engine never starves, and few
     rows are in memory.
     """
 
     def __init__(
-        self, parts: MapParts, table_prompt: TablePrompt, engine: Engine, progress: MapProgress
+        self, parts: MapParts, steps: Sequence[TablePrompt], engine: Engine, progress: MapProgress
     ) -> None:
         self._parts = parts
-        self._prompt = table_prompt
+        self._steps = steps
         self._engine = engine
         self._progress = progress
 
@@ -239,34 +266,43 @@ class _ChunkAsker:
                 await lowlevel.checkpoint()  # the engine hears of these rows before the next ones
 
     def _open(self, number: int) -> _OpenChunk:
-        rows = self._parts.read(number)
-        return _OpenChunk(number, rows.height, self._prompt.requests(rows, self._engine.provider))
+        frame, first = self._parts.read(number), number * self._parts.chunk_rows
+        rows = Rows(frame, range(first, first + frame.height))
+        return _OpenChunk(number, rows, self._steps[0].requests(rows, self._engine.provider))
 
     async def _ask(self, chunk: _OpenChunk, slots: anyio.Semaphore) -> None:
-        n_counted = 0
+        rows, asked, failures, n_answers = chunk.rows, chunk.asked, [], 0
+        share = rows.frame.height / len(self._steps)
+        for place, step in enumerate(self._steps):
+            if place:
+                asked = await anyio.to_thread.run_sync(step.requests, rows, self._engine.provider)
+            answered, n_new = await self._answers(step, asked.requests, share)
+            n_answers += n_new
+            rows, failed = await anyio.to_thread.run_sync(step.answers, rows, asked, answered)
+            failures.append(failed)
+        made = chunk.number, rows.frame, pl.concat(failures)
+        await anyio.to_thread.run_sync(self._parts.write, *made)
+        self._progress.open_answers -= n_answers
+        slots.release()
+
+    async def _answers(
+        self, step: TablePrompt, requests: Sequence[Request], share: float
+    ) -> tuple[Sequence[RowOutcome], int]:
+        """The outcomes of requests, which together are a `share` of the rows; and how many answers
+        they have."""
+        progress, n_counted = self._progress, 0
 
         def parse(completion: Completion) -> dict[str, Any]:
             nonlocal n_counted
-            answer = self._prompt.parse(completion)
+            answer = step.parse(completion)
             n_counted += 1
-            self._progress.rows_done += 1
+            progress.open_answers += 1
+            progress.rows_done += share / len(requests)
             return answer
 
-        answered = await self._engine.answer_all(
-            chunk.asked.requests,
-            ParseWord(parse) if self._prompt.prompt.label_words else parse,
-            max_tokens_limit=self._prompt.prompt.settings.max_tokens_limit,
-        )
-        outcomes: dict[int, RowOutcome] = {**chunk.asked.failures}
-        outcomes.update(zip(chunk.asked.rows, answered, strict=True))
-        self._progress.rows_done += chunk.n_rows - n_counted
-        await anyio.to_thread.run_sync(self._write, chunk, outcomes)
-        slots.release()
-
-    def _write(self, chunk: _OpenChunk, outcomes: Mapping[int, RowOutcome]) -> None:
-        first = chunk.number * self._parts.chunk_rows
-        in_order = [outcomes[row] for row in range(chunk.n_rows)]
-        self._parts.write(chunk.number, self._prompt.answers(in_order, first))
+        answered = await self._engine.answer_all(requests, **step.how(parse), of=step.name)
+        progress.rows_done += share - n_counted * share / (len(requests) or 1)
+        return answered, n_counted
 
 
 def estimate_map(
@@ -277,42 +313,41 @@ def estimate_map(
     Of a finished file only failed rows are asked again, and only with `retry_failed`. Sends
     nothing and writes nothing; wrong input is refused as `map` refuses it.
     """
-    prompt, files = config.load_prompt(), MapFiles(config.out)
+    prompts, files = config.load_prompts(), MapFiles(config.out)
     files.check()
     with contextlib.ExitStack() as stack:
         if provider is None:
             provider = load_provider(config.llm)
             stack.callback(run_blocking, provider.aclose)
-        check_tasks(prompt, provider)
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="claimscore-")))
-        source = find_source(config.input, scratch, stdin)
-        table = source.open()
-        table_prompt = TablePrompt(prompt, table.schema, table.name)
+        for prompt in prompts:
+            check_tasks(prompt, provider)
+        source = stack.enter_context(scratch_source(config.input, stdin))
+        table = source.open().head(config.limit)
+        steps = chain(prompts, table.schema, table.name)
         frames: Iterable[pl.DataFrame] = table.chunks(config.rows_of_a_chunk(table.n_rows))
         finished = None if files.has_parts else files.finished()
         if finished is not None:
-            finished.refuse_others(
-                map_settings(config, prompt, provider, source.digest(), finished.rows)
-            )
-            frames = frames if config.retry_failed and finished.failed else ()
-        return _estimate(config, table_prompt, provider, frames)
+            settings = functools.partial(map_settings, config, prompts, provider)
+            finished.refuse_others(settings, source.digest(), config.limit)
+            frames = frames if _goes_on(config, finished) else ()
+        return _estimate(config, steps, provider, frames)
 
 
 def _estimate(
-    config: MapConfig, table_prompt: TablePrompt, provider: Provider, frames: Iterable[pl.DataFrame]
+    config: MapConfig,
+    steps: Sequence[TablePrompt],
+    provider: Provider,
+    frames: Iterable[pl.DataFrame],
 ) -> Estimate:
-    """What these rows would cost."""
-    from claimscore.pipeline.estimate import estimate_requests  # slow, and no part of a map
+    """What these rows would cost: each prompt's requests, as far as they are known, then what later
+    prompts may ask at most about answers that are not there yet."""
+    from claimscore.pipeline.estimate.chain import estimate_chain  # slow, and no part of a map
 
-    prompt = table_prompt.prompt
-    of_frames = (table_prompt.requests(frame, provider).requests for frame in frames)
-    return estimate_requests(
-        itertools.chain.from_iterable(of_frames),
-        ParseWord(table_prompt.parse) if prompt.label_words else table_prompt.parse,
-        name=prompt.name,
+    return estimate_chain(
+        steps,
+        (Rows(frame, range(frame.height)) for frame in frames),
         llm=config.llm,
         provider=provider,
         cache_dir=config.cache_dir,
         retry_failed=config.retry_failed,
-        max_tokens_limit=prompt.settings.max_tokens_limit,
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,9 @@ from claimscore.atomic import atomic_path, os_errors, remove_files, remove_lefto
 from claimscore.errors import ConfigError
 from claimscore.object_stores import is_address
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
-from claimscore.pipeline.map.input_table import TableSource
-from claimscore.pipeline.map.table_prompt import STAGE, RowAnswers, TablePrompt
+from claimscore.pipeline.map.input_table import METADATA_KEY, TableSource
+from claimscore.pipeline.map.settings import Settings, wants_more
+from claimscore.pipeline.map.table_prompt import STAGE, TablePrompt, chain
 from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
 from claimscore.runs.settings_file import agreed, as_stored
@@ -35,10 +36,8 @@ from claimscore.types import JSON
 if TYPE_CHECKING:
     from claimscore.pipeline.estimate.figures import TaskEstimate
 
-#: The key of the settings in the Parquet metadata.
-METADATA_KEY = "claimscore.map"
-
-#: The table of the columns that are added, row by row beside those of `records`.
+#: The table of the columns that are added, row by row beside those of `records`; of all columns
+#: where there is a row for each item of a list.
 COLUMNS = "columns"
 
 ROW_GROUP = 10_000
@@ -54,36 +53,49 @@ CALLED = {
     "llm.namespace": "--base-url",
 }
 
-#: The failures file of a map in which nothing failed.
-NO_FAILURES = pl.DataFrame(
-    schema={
-        "row": pl.Int64,
-        "kind": pl.String,
-        "message": pl.String,
-        "attempts": pl.Int32,
-        "request_key": pl.String,
-        "raw": pl.String,
-    }
+_FAILURES = {
+    "kind": pl.String,
+    "message": pl.String,
+    "attempts": pl.Int32,
+    "request_key": pl.String,
+    "raw": pl.String,
+}
+#: The failures file of a map in which nothing failed, and that of a chain.
+NO_FAILURES = pl.DataFrame(schema={"row": pl.Int64, **_FAILURES})
+NO_CHAIN_FAILURES = pl.DataFrame(
+    schema={"row": pl.Int64, "prompt": pl.String, "item": pl.Int32, **_FAILURES}
 )
+
+#: Failures of rows that no request was sent for.
+UNASKED = ("null_input", "too_many_items")
 
 
 @dataclasses.dataclass(frozen=True)
 class FinishedMap:
-    """The metadata of a finished file: how it was made, and how many rows failed."""
+    """The metadata of a finished file: how it was made, from how many rows of the input, and how
+    much failed, by kind; in a chain by prompt and kind ("judge: parse"), in so many rows."""
 
     where: Path | str
     settings: JSON
     rows: int
     failed: Mapping[str, int]
+    failed_rows: int
 
-    def refuse_others(self, settings: Mapping[str, Any]) -> None:
-        """`ConfigError` that shows the difference where the file was made with other settings."""
-        agreed(self.settings, settings, str(self.where), CALLED)
+    def wants_more(self, limit: int | None) -> bool:
+        """Whether it was made of fewer rows than are wanted now."""
+        return wants_more(self.settings["records"], limit)
 
-    def refuse_paying_again(self, asked: TaskEstimate) -> None:
-        """`ConfigError` where more rows would be sent than failed: their answers are lost."""
-        n_failed = sum(n for kind, n in self.failed.items() if kind != "null_input")
-        n_lost = asked.questions - asked.answered - n_failed
+    def refuse_others(self, settings: Settings, digest: str, limit: int | None) -> None:
+        """`ConfigError` that shows the difference where the file was made with other settings, or
+        of more rows."""
+        n_rows = self.rows if limit is None else min(limit, self.rows)
+        records = {**self.settings["records"], "digest": digest, "count": n_rows}
+        agreed(self.settings, settings(records), str(self.where), CALLED)
+
+    def refuse_paying_again(self, asked: Sequence[TaskEstimate]) -> None:
+        """`ConfigError` where more of its rows would be sent than failed: answers are lost."""
+        n_failed = sum(n for kind, n in self.failed.items() if not kind.endswith(UNASKED))
+        n_lost = sum(one.questions - one.answered for one in asked) - n_failed
         if n_lost > 0:
             raise ConfigError(
                 f"{self.where}: {n_lost:,} of its answers are not in the cache, and would be paid "
@@ -93,6 +105,8 @@ class FinishedMap:
     def metadata(self) -> dict[str, str]:
         """The metadata that the file carries, and `MapFiles.finished` reads."""
         facts = {"settings": self.settings, "rows": self.rows, "failed": dict(self.failed)}
+        if self.failed_rows != sum(self.failed.values()):
+            facts["failed_rows"] = self.failed_rows
         return {METADATA_KEY: json.dumps(facts, sort_keys=True)}
 
 
@@ -163,12 +177,14 @@ class MapFiles:
             ) from None
 
     def failure_examples(self) -> dict[str, str]:
-        """The first message of each kind of failure; none where there is no failures file."""
+        """The first message of each kind of failure, named as in `FinishedMap.failed`; none where
+        there is no failures file."""
         if not self._failures_path.exists():
             return {}
         with polars_errors(self.failures):
             rows = pl.read_parquet(self._failures_path, glob=False)
-        kinds = rows.group_by("kind", maintain_order=True)
+        kind = pl.format("{}: {}", "prompt", "kind") if "prompt" in rows.columns else pl.col("kind")
+        kinds = rows.group_by(kind.alias("kind"), maintain_order=True)
         return dict(kinds.agg(pl.col("message").first()).iter_rows())
 
     def write(self, finished: FinishedMap, rows: pl.LazyFrame, failures: pl.LazyFrame) -> None:
@@ -213,15 +229,16 @@ def _beside(where: Path | str, ending: str) -> Any:
 def _finished(where: Path | str, facts: JSON) -> FinishedMap:
     """From the metadata; `ValueError` or another error of Python for what no map wrote."""
     settings, failed = facts["settings"], facts["failed"]
-    counts = [facts["rows"], *failed.values()]
+    failed_rows = facts.get("failed_rows", sum(failed.values()))
     is_whole = (
         as_stored(settings) == settings
-        and all(type(count) is int and count >= 0 for count in counts)
-        and sum(failed.values()) <= facts["rows"]
+        and isinstance(settings["records"], dict)
+        and all(type(n) is int and n >= 0 for n in (facts["rows"], failed_rows, *failed.values()))
+        and failed_rows <= facts["rows"]
     )
     if not is_whole:
         raise ValueError("no metadata of a map")
-    return FinishedMap(where, settings, facts["rows"], failed)
+    return FinishedMap(where, settings, facts["rows"], failed, failed_rows)
 
 
 class MapParts:
@@ -237,34 +254,47 @@ class MapParts:
         self._directory = directory
         self._settings: JSON = {}
         self._left: Sequence[int] = ()
+        self._kept: list[str] = []
+        self._holds_all = self._is_chain = False
 
     def take(
-        self, source: TableSource, settings: Callable[[str, int], JSON], prompt: Prompt
-    ) -> TablePrompt:
+        self, source: TableSource, settings: Settings, prompts: Sequence[Prompt], limit: int | None
+    ) -> list[TablePrompt]:
         """Make sure that all rows are there, and that answers so far fit input and settings.
 
-        `settings` are those that determine the file, by the digest and the number of the rows.
-        `ConfigError` that shows the difference where answers were made with others.
+        Where rows are wanted that an earlier call left out, all are taken again: their answers are
+        in the cache. `ConfigError` that shows the difference where answers were made with other
+        settings.
         """
         directory, digest, table = self._directory, source.digest(), None
-        if not directory.steps_done(STAGE):  # nothing was made with the settings that stand there
-            directory.invalidate({"records": directory.manifest.chunks_with("records")})
+        stored, is_begun = directory.settings.get("records", {}), directory.steps_done(STAGE) > 0
+        if wants_more(stored, limit) and is_begun:
+            directory.check_settings(settings({**stored, "digest": digest}), CALLED)
+            is_begun = False
+        if not is_begun:  # nothing that is to stay was made with the settings that stand there
+            made = (STAGE, "records")
+            directory.invalidate({name: directory.manifest.chunks_with(name) for name in made})
             directory.forget_settings(list(directory.settings))
         if (finished := self._files.finished()) is not None:
-            finished.refuse_others(settings(digest, finished.rows))
+            finished.refuse_others(settings, digest, limit)
         if directory.settings and directory.steps_done("records") == directory.n_chunks:
-            count = directory.settings["records"]["count"]
-            schema = dict(directory.read("records", 0).schema)
+            count = stored["count"] if limit is None else min(limit, stored["count"])
+            records, schema = {**stored, "count": count}, dict(directory.read("records", 0).schema)
         else:
-            table = source.open()
-            count, schema = table.n_rows, table.schema
-        table_prompt = TablePrompt(prompt, schema, source.name)
-        self._settings = settings(digest, count)
+            whole = source.open()
+            table, schema = whole.head(limit), whole.schema
+            more = {"more": True} if table.n_rows < whole.n_rows else {}
+            records = {"count": table.n_rows, **more}
+        steps = chain(prompts, schema, source.name)
+        self._is_chain = bool(steps[0].name)
+        self._holds_all = any(step.prompt.explode and not step.gathers for step in steps)
+        self._kept = [c for c in steps[-1].after if self._holds_all or c not in schema]
+        self._settings = settings({**records, "digest": digest})
         directory.check_settings(self._settings, CALLED)
         for chunk, frame in enumerate(table.chunks(self.chunk_rows) if table is not None else ()):
             if not directory.manifest.has(chunk, "records"):
                 directory.write_parts(chunk, "records", {"records": frame})
-        return table_prompt
+        return steps
 
     def todo(self, *, retry_failed: bool) -> list[int]:
         """The chunks without answers, in order; where the user wants failed rows tried again, those
@@ -298,29 +328,39 @@ class MapParts:
         """The rows of a chunk as they came in. `ConfigError` where the part is damaged."""
         return self._directory.read("records", chunk)
 
-    def write(self, chunk: int, answers: RowAnswers) -> None:
-        """Make the answers of all rows of a chunk count."""
-        frames = {COLUMNS: answers.columns, "failures": answers.failures}
+    def write(self, chunk: int, rows: pl.DataFrame, failures: pl.DataFrame) -> None:
+        """Make the answers of all rows of a chunk count, which the columns of `rows` have."""
+        frames = {COLUMNS: rows.select(self._kept), "failures": failures}
         self._directory.write_parts(chunk, STAGE, frames)
 
     def write_files(self) -> FinishedMap:
         """Put the parts together. The bytes depend on rows and settings alone."""
         failures = self._directory.scan("failures")
-        by_kind = failures.group_by("kind").len().sort("kind").collect()
-        failed = dict(by_kind.iter_rows())
-        finished = FinishedMap(self._files.where, self._settings, self.n_rows, failed)
+        kind = pl.format("{}: {}", "stage", "kind") if self._is_chain else pl.col("kind")
+        by_kind = failures.group_by(kind.alias("kind")).len().sort("kind").collect()
+        failed, n_failed = dict(by_kind.iter_rows()), failed_rows(self._directory)
+        finished = FinishedMap(self._files.where, self._settings, self.n_rows, failed, n_failed)
         # Frame by frame: a scan of so many files reads too far ahead.
         rows = register_io_source(
             lambda *_: (self._whole(chunk) for chunk in range(self._directory.n_chunks)),
             schema=self._whole(0).schema,
         )
         row = pl.col("id").cast(pl.Int64).alias("row")
-        self._files.write(finished, rows, failures.select(row, *NO_FAILURES.columns[1:]))
+        columns = NO_CHAIN_FAILURES if self._is_chain else NO_FAILURES
+        failures = failures.rename({"stage": "prompt", "index": "item"})
+        self._files.write(finished, rows, failures.select(row, *columns.columns[1:]))
         return finished
 
     def _whole(self, chunk: int) -> pl.DataFrame:
         added = self._directory.read(COLUMNS, chunk)
+        if self._holds_all:
+            return added
         return pl.concat([self.read(chunk), added], how="horizontal")
+
+
+def failed_rows(directory: RunDirectory) -> int:
+    """The rows of the input with a failure."""
+    return int(directory.scan("failures").select(pl.col("id").n_unique()).collect().item())
 
 
 def map_status(place: Path | str) -> JSON | None:
@@ -346,7 +386,8 @@ def map_status(place: Path | str) -> JSON | None:
         raise ConfigError(f"{name}: there is no such file, and no work on it beside it")
     return {
         "out": str(files.where),
-        **_counts(finished.rows, finished.rows, _by_kind(finished)),
+        **_counts(finished.rows, finished.rows, finished.failed_rows),
+        "failures": _by_kind(finished),
         "complete": True,
         "running": False,
     }
@@ -365,21 +406,27 @@ def _unfinished(files: MapFiles) -> JSON:
             "last_call": note,
             "complete": False,
         }
-        settings, counts = directory.settings, directory.manifest.counts()
+        settings = directory.settings
         if "records" not in settings:
             return {**begun, "rows": None, "failures": []}
-        done, failures = counts.get(COLUMNS, 0), directory.failures_by_kind()
+        n_rows, size = settings["records"]["count"], settings["chunk_records"]
+        chunks = directory.manifest.chunks_with(STAGE)
+        done = sum(min(size, n_rows - size * chunk) for chunk in chunks)
         if running and note is not None and note["rows"][1]:
             done = note["rows"][0]
-        return {**begun, **_counts(settings["records"]["count"], done, failures)}
+        elif note is not None:
+            begun["answers_in_cache"] = note.get("open_answers", 0)
+        return {
+            **begun,
+            **_counts(n_rows, done, failed_rows(directory)),
+            "failures": directory.failures_by_kind(),
+        }
 
 
-def _counts(total: int, done: int, failures: list[JSON]) -> JSON:
-    failed = sum(failure["count"] for failure in failures)
-    rows = {"total": total, "done": done, "failed": failed, "left": total - done}
-    return {"rows": rows, "failures": failures}
+def _counts(total: int, done: int, failed: int) -> JSON:
+    return {"rows": {"total": total, "done": done, "failed": failed, "left": total - done}}
 
 
 def _by_kind(finished: FinishedMap) -> list[JSON]:
-    kinds = sorted(finished.failed.items())
-    return [{"stage": STAGE, "kind": kind, "count": count} for kind, count in kinds]
+    kinds = [(*name.rpartition(": ")[::2], n) for name, n in sorted(finished.failed.items())]
+    return [{"stage": stage or STAGE, "kind": kind, "count": n} for stage, kind, n in kinds]

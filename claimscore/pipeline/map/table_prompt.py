@@ -1,4 +1,4 @@
-"""A prompt and a table: one request a row, and the answers as typed columns. Pure."""
+"""Prompts and a table: a request for each row or item, and the answers as typed columns. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import polars as pl
 
@@ -18,17 +18,20 @@ from claimscore.pipeline.llm.providers.base import (
     is_local,
     provider_class,
 )
-from claimscore.pipeline.llm.question import Answer
+from claimscore.pipeline.llm.question import Answer, Parse, ParseWord
 from claimscore.prompts import Prompt
 from claimscore.prompts.output import TOP_LOGPROBS, scalar_of
 from claimscore.prompts.prompt import filled, placeholders
 from claimscore.tables import FAILURES
 from claimscore.types import Completion, Failure, Message, Request, SimilarRequests
 
-#: Columns of every row beside the input's and the prompt's own.
+#: Columns of every row beside the input's and the prompt's own; in a chain after the prompt's name.
 KEY_COLUMN, ERROR_COLUMN = "request_key", "error"
 
-#: The stage of map's rows in the table of failures.
+#: Columns of every row where it is about an item of a list: whose list, and which place in it.
+ID_COLUMN, ITEM_COLUMN = "id", "item"
+
+#: The step of a chunk in the run directory, and the stage of failures of a prompt alone.
 STAGE = "map"
 
 _SCALARS: dict[str, pl.DataType] = {
@@ -39,62 +42,107 @@ _SCALARS: dict[str, pl.DataType] = {
 }
 _I64 = 2**63
 
-RowOutcome = Answer[Any] | Failure
+Columns = Mapping[str, pl.DataType]
+
+#: Columns of a frame at work, which no input has: places, lengths of lists, what was asked.
+_PLACE, _ITEM, _LENGTH, _ASKED = "\0place", "\0item", "\0length", "\0asked"
+
+#: None where there was nothing to ask.
+RowOutcome = Answer[Any] | Failure | None
+
+
+class Rows(NamedTuple):
+    """Rows on their way through the prompts, each with the number of the input's row that it comes
+    from, and with the place of its item where it is about one of a list."""
+
+    frame: pl.DataFrame
+    numbers: Sequence[int]
+    items: Sequence[int | None] | None = None
 
 
 class RowRequests(NamedTuple):
-    """The requests of a frame, the positions of their rows, and the rows that have no request."""
+    """What is asked about rows: the rows with one for each item, which row of before each was, the
+    requests with their places, and the places that have none and fail. The others have nothing to
+    ask about."""
 
-    rows: list[int]
+    rows: Rows
+    before: pl.Series | None
+    places: list[int]
     requests: Sequence[Request]
     failures: dict[int, Failure]
-
-
-class RowAnswers(NamedTuple):
-    """The columns that are added to a frame's rows, and the rows' entries in `failures`."""
-
-    columns: pl.DataFrame
-    failures: pl.DataFrame
 
 
 class TablePrompt:
     """Makes requests of a table's rows with one prompt, and columns of their answers.
 
     `ConfigError`, before anything is spent, where the prompt does not fit the columns of the
-    table, which messages call `where`. `schema` has the columns that are added.
+    table, which messages call `where`. `made` has the prompt that makes a column, for those that
+    earlier prompts make; those that this prompt reads are its own `made`. A prompt in a chain has
+    its `name`, which stands before the names of its bookkeeping columns. `schema` has the columns
+    that are added, `after` all that there are then.
 
     Values other than text are written as polars writes them (dates by ISO 8601, `true`, `1.5`),
-    lists and structs as JSON. A row with a null in a column that the prompt uses is a failure
-    without a request.
+    lists and structs as JSON, each filled in once and never read as a field again. A row with a
+    null in a column of the input that the prompt uses is a failure without a request. A null in a
+    column that an earlier prompt makes, which failed there, and an empty list are nothing to ask
+    about.
     """
 
-    def __init__(self, prompt: Prompt, columns: Mapping[str, pl.DataType], where: str) -> None:
-        _check_prompt(prompt, columns, where)
-        self.prompt = prompt
-        answers = {name: _dtype(kind) for name, kind in prompt.output.items()}
+    def __init__(
+        self, prompt: Prompt, columns: Columns, where: str, made: Mapping[str, str], name: str
+    ) -> None:
+        self.prompt, self.name = prompt, name
+        self.gathers = bool(prompt.explode) and prompt.gather
+        of_items = _of_items(prompt, columns, where)
+        answers = {column: _dtype(kind) for column, kind in prompt.output.items()}
         answers |= dict.fromkeys(prompt.label_words, pl.Float64())
-        self.schema: dict[str, pl.DataType] = {
+        ours = [f"{name and f'{name}.'}{column}" for column in (KEY_COLUMN, ERROR_COLUMN)]
+        self._answers: dict[str, pl.DataType] = {
             **(answers or dict.fromkeys(prompt.columns, pl.String())),
-            KEY_COLUMN: pl.String(),
-            ERROR_COLUMN: pl.String(),
+            **dict.fromkeys(ours, pl.String()),
         }
+        self.schema = self._answers
+        if self.gathers:
+            self.schema = {column: pl.List(dtype) for column, dtype in self._answers.items()}
+        elif prompt.explode:
+            places = [ID_COLUMN] * (ID_COLUMN not in columns) + [ITEM_COLUMN]
+            self.schema = {**dict.fromkeys(places, pl.Int64()), **self._answers}
+            ours += places
+        _check_prompt(prompt, of_items, ours, made, where)
+        self.after = {**(columns if self.gathers else of_items), **self.schema}
         self._fields = sorted(prompt.fields)
         self._output = prompt.schema
         *before, last = prompt.render({field: f"\0{field}\0" for field in self._fields})
         self._before = tuple(before)
         # Text, column, text, column ... text: several times faster than a template.
         self._pieces = last.content.split("\0")
+        self.made = [field for field in self._fields if field in made]
         self._checks_integers = "integer" in json.dumps(prompt.output)
 
-    def requests(self, frame: pl.DataFrame, provider: Provider) -> RowRequests:
-        """A request for each row whose columns all have a value."""
+    def requests(self, rows: Rows, provider: Provider) -> RowRequests:
+        """A request for each row, or item, whose columns all have a value."""
+        before: pl.Series | None = None
+        too_long: dict[int, Failure] = {}
+        idle: set[int] = set()
+        if self.prompt.explode:
+            rows, before, lengths = self._exploded(rows)
+            most = f"items, and max_items of {self.prompt.name} is {self.prompt.max_items:,}"
+            for place in (lengths > self.prompt.max_items).arg_true():
+                message = f"the list in {self.prompt.explode} has {lengths[place]:,} {most}"
+                too_long[place] = Failure("too_many_items", message, 0)
+            idle.update((lengths == 0).arg_true())
+        frame = rows.frame
         failures = {
             row: Failure("null_input", f"column {field} is null", 0)
             for field in reversed(self._fields)  # of several the first one is named
+            if field not in self.made
             for row in frame[field].is_null().arg_true()
         }
-        rows = [row for row in range(frame.height) if row not in failures]
-        asked = frame[rows] if failures else frame
+        idle.update(row for field in self.made for row in frame[field].is_null().arg_true())
+        idle -= too_long.keys()
+        failures = {n: why for n, why in {**failures, **too_long}.items() if n not in idle}
+        places = [n for n in range(frame.height) if n not in failures and n not in idle]
+        asked = frame[places] if len(places) < frame.height else frame
         texts = {field: _as_texts(asked[field]) for field in self._fields}
         parts = [
             texts[piece] if number % 2 else itertools.repeat(piece)
@@ -122,7 +170,35 @@ class TablePrompt:
                 dataclasses.replace(request, extra=extra_params(provider, extra))
                 for request, extra in zip(requests, extras, strict=True)
             ]
-        return RowRequests(rows, requests, failures)
+        return RowRequests(rows, before, places, requests, failures)
+
+    def _exploded(self, rows: Rows) -> tuple[Rows, pl.Series, pl.Series]:
+        """A row for each item, which row of before it was, and the length of the list; one row
+        without an item where the list is empty, null or too long."""
+        lists = pl.col(self.prompt.explode)
+        length = lists.list.len()
+        is_asked = (length > 0) & (length <= self.prompt.max_items)
+        frame = (
+            rows.frame.with_columns(
+                pl.when(is_asked).then(lists),
+                pl.when(is_asked).then(pl.int_ranges(length)).alias(_ITEM),
+                length.alias(_LENGTH),
+            )
+            .with_row_index(_PLACE)
+            .explode(self.prompt.explode, _ITEM)
+        )
+        before, items, lengths = map(frame.drop_in_place, (_PLACE, _ITEM, _LENGTH))
+        numbers = [rows.numbers[place] for place in before]
+        if not self.gathers:
+            if ID_COLUMN not in frame.columns:
+                frame = frame.with_columns(pl.Series(ID_COLUMN, numbers, pl.Int64))
+            frame = frame.with_columns(items.alias(ITEM_COLUMN))
+        return Rows(frame, numbers, items.to_list()), before, lengths
+
+    def how(self, parse: Parse[Any]) -> dict[str, Any]:
+        """How an engine is asked for answers that `parse` judges."""
+        judge = ParseWord(parse) if self.prompt.label_words else parse
+        return {"parse": judge, "max_tokens_limit": self.prompt.settings.max_tokens_limit}
 
     def parse(self, completion: Completion) -> dict[str, Any]:
         """The values of an answer by column; `ParseError` where a column could not hold one."""
@@ -131,22 +207,60 @@ class TablePrompt:
             raise ParseError("an integer has more than 64 bits")
         return answer
 
-    def answers(self, outcomes: Sequence[RowOutcome], first: int) -> RowAnswers:
-        """The outcomes of rows as tables; `first` is the number of the first row, from 0."""
+    def answers(
+        self, rows: Rows, asked: RowRequests, answered: Sequence[RowOutcome]
+    ) -> tuple[Rows, pl.DataFrame]:
+        """The rows with the columns of their answers, and the entries in `failures`."""
+        outcomes: list[RowOutcome] = [None] * asked.rows.frame.height
+        of_places = zip(asked.places, answered, strict=True)
+        for place, outcome in (*asked.failures.items(), *of_places):
+            outcomes[place] = outcome
         failures = [
-            _failure_row(number, outcome)
-            for number, outcome in enumerate(outcomes, start=first)
+            self._failure_row(asked.rows, place, outcome)
+            for place, outcome in enumerate(outcomes)
             if isinstance(outcome, Failure)
         ]
-        values = dict(zip(self.schema, self._values(outcomes), strict=True))
-        return RowAnswers(pl.DataFrame(values, schema=self.schema), FAILURES.frame(failures))
+        values = dict(zip(self._answers, self._values(outcomes), strict=True))
+        columns = pl.DataFrame(values, schema=self._answers)
+        if self.gathers:
+            was_asked = pl.Series(_ASKED, [outcome is not None for outcome in outcomes])
+            items = columns.with_columns(was_asked, asked.before)
+            of_rows = items.group_by(_PLACE, maintain_order=True)
+            lists = of_rows.agg(pl.col(columns.columns).filter(_ASKED)).drop(_PLACE)
+            return rows._replace(frame=rows.frame.hstack(lists)), FAILURES.frame(failures)
+        frame = asked.rows.frame.hstack(columns)
+        return asked.rows._replace(frame=frame), FAILURES.frame(failures)
 
     def _values(self, outcomes: Sequence[RowOutcome]) -> Iterator[list[Any]]:
-        answers = [None if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+        answers = [outcome if isinstance(outcome, Answer) else None for outcome in outcomes]
         for name in self.prompt.columns:
             yield [None if answer is None else _valid(answer.value[name]) for answer in answers]
-        yield [o.request_key if isinstance(o, Failure) else o.key for o in outcomes]
-        yield [_valid(o.message) if isinstance(o, Failure) else None for o in outcomes]
+        failed = [outcome if isinstance(outcome, Failure) else None for outcome in outcomes]
+        both = zip(answers, failed, strict=True)
+        yield [a.key if a else f.request_key if f else None for a, f in both]
+        yield [f and _valid(f.message) for f in failed]
+
+    def _failure_row(self, rows: Rows, place: int, failure: Failure) -> dict[str, Any]:
+        values = {name: _valid(value) for name, value in dataclasses.asdict(failure).items()}
+        item = None if rows.items is None else rows.items[place]
+        of_row = {"id": str(rows.numbers[place]), "index": item}
+        return {**of_row, "stage": self.name or STAGE, **values}
+
+
+def chain(prompts: Sequence[Prompt], columns: Columns, where: str) -> list[TablePrompt]:
+    """The prompts, each over the columns that those before it leave; `ConfigError` where one does
+    not fit. One alone that asks a question a row has no name."""
+    is_alone = len(prompts) == 1 and not prompts[0].explode
+    made: dict[str, str] = {}
+    steps: list[TablePrompt] = []
+    for prompt in prompts:
+        if prompt.name in made.values():
+            raise ConfigError(f"two prompts are called {prompt.name}, and so would columns be")
+        name = "" if is_alone else prompt.name
+        steps.append(TablePrompt(prompt, columns, where, dict(made), name))
+        columns = steps[-1].after
+        made |= dict.fromkeys(steps[-1].schema, prompt.name)
+    return steps
 
 
 def check_tasks(prompt: Prompt, provider: Provider) -> None:
@@ -164,7 +278,22 @@ def check_tasks(prompt: Prompt, provider: Provider) -> None:
         )
 
 
-def _check_prompt(prompt: Prompt, columns: Mapping[str, pl.DataType], where: str) -> None:
+def _of_items(prompt: Prompt, columns: Columns, where: str) -> Columns:
+    """The columns as the prompt is asked about them: of lists that it explodes, their items."""
+    lists = columns.get(prompt.explode)
+    if isinstance(lists, pl.List):
+        return {**columns, prompt.explode: cast("pl.DataType", lists.inner)}
+    if lists is not None or (prompt.explode and prompt.explode not in prompt.fields):
+        raise ConfigError(
+            f"prompt {prompt.name}: explode: {where} has no lists in a column {prompt.explode}; "
+            "lists are those of answers, Parquet files and polars frames"
+        )
+    return columns
+
+
+def _check_prompt(
+    prompt: Prompt, columns: Columns, ours: Sequence[str], made: Mapping[str, str], where: str
+) -> None:
     """`ConfigError` for columns that are missing, cannot be shown, or would be there twice."""
     name = f"prompt {prompt.name}"
     settings = prompt.settings
@@ -181,14 +310,19 @@ def _check_prompt(prompt: Prompt, columns: Mapping[str, pl.DataType], where: str
     for field in sorted(prompt.fields):
         if isinstance(columns[field], pl.Binary):
             raise ConfigError(f"{where}: column {field} holds bytes, which no prompt can show")
-    made = (*prompt.columns, KEY_COLUMN, ERROR_COLUMN)
-    if len(set(made)) < len(made):
-        raise ConfigError(f"{name}: [output] cannot have a column {KEY_COLUMN} or {ERROR_COLUMN}")
-    both = [column for column in made if column in columns]
+    if any(column in prompt.columns for column in ours):
+        raise ConfigError(f"{name}: [output] cannot have a column {' or '.join(ours)}")
+    both = [column for column in (*prompt.columns, *ours) if column in columns]
+    for column in both:
+        if column in made:
+            raise ConfigError(
+                f"prompts {made[column]} and {prompt.name} both make a column {column}; name it "
+                "otherwise in [output] of one"
+            )
     if both:
         raise ConfigError(
             f"{where} has a column {' and '.join(both)} already, and so would the output; "
-            f"rename it there{'' if both[0] in made[-2:] else ' or in [output] of the prompt'}"
+            f"rename it there{' or in [output] of the prompt' if both[0] in prompt.columns else ''}"
         )
 
 
@@ -229,8 +363,3 @@ def _valid(value: Any) -> Any:
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "replace").decode()
     return value
-
-
-def _failure_row(row: int, failure: Failure) -> dict[str, Any]:
-    values = {name: _valid(value) for name, value in dataclasses.asdict(failure).items()}
-    return {"id": str(row), "stage": STAGE, **values}

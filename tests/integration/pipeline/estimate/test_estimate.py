@@ -7,15 +7,19 @@ import os
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import claimscore.pipeline.estimate.stage as counting
 from claimscore.config import EncoderConfig, LLMConfig, RunConfig
 from claimscore.pipeline import model_stage
-from claimscore.pipeline.estimate import estimate_requests, estimate_run
-from claimscore.pipeline.llm.providers.base import load_provider
+from claimscore.pipeline.estimate import estimate_run
+from claimscore.pipeline.map.job import estimate_map
+from claimscore.pipeline.map.settings import MapConfig
 from claimscore.pipeline.run import run
-from claimscore.types import Completion, Message, Request, Usage
+from claimscore.prompts import Prompt
+from claimscore.prompts.prompt import PromptSettings
+from claimscore.types import Completion, Usage
 from tests.fake_server import Body, FakeServer, plain_answer
 from tests.support.command_line import Command
 from tests.support.pass_doubles import FakeModel
@@ -229,21 +233,19 @@ def test_hours_at_the_limits() -> None:
         assert reason in estimate.assumptions[-1]
 
 
-def test_without_rules_or_answers_the_length_is_a_quarter_of_the_most() -> None:
+def test_without_rules_or_answers_the_length_is_a_quarter_of_the_most(tmp_path: Path) -> None:
     """Said so; equal requests are asked once, however far apart."""
     llm = LLMConfig(model="openai:m", base_url=NOWHERE, input_price=1.0, output_price=2.0)
-    provider = load_provider(llm)
-    named = provider.family, provider.namespace, provider.model
     numbers = itertools.chain(range(1000), range(900))
-    messages = ((Message("user", f"{i:>20} " * 4),) for i in numbers)
-    requests = (Request(*named, message, max_tokens=100) for message in messages)
-    found = estimate_requests(requests, str, name="map", llm=llm, provider=provider)
-    assert (found.records, found.requests) == (1900, 1000)
-    assert (found.total.prompt_tokens, found.total.completion_tokens) == (1000 * 21, 25_000)
-    assert found.total.usd == pytest.approx(0.021 + 0.05)
-    assert found.total.usd_at_most == pytest.approx(0.021 + 0.2)
-    assert "a quarter of max_tokens" in "".join(found.assumptions)
-    assert found.to_json()["passes"] == [], "a map has no models"
+    table = pl.DataFrame({"text": [f"{i:>20} " * 4 for i in numbers]})
+    prompt = Prompt("map", "v1", "$text", settings=PromptSettings(max_tokens=100))
+    estimate = estimate_map(MapConfig(table, prompt, tmp_path / "out.parquet", llm=llm))
+    assert (estimate.records, estimate.requests) == (1900, 1000)
+    assert (estimate.total.prompt_tokens, estimate.total.completion_tokens) == (21_000, 25_000)
+    assert estimate.total.usd == pytest.approx(0.021 + 0.05)
+    assert estimate.total.usd_at_most == pytest.approx(0.021 + 0.2)
+    assert "a quarter of max_tokens" in "".join(estimate.assumptions)
+    assert estimate.to_json()["passes"] == [], "a map has no models"
 
 
 def test_items_are_what_models_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
