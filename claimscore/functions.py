@@ -41,14 +41,13 @@ from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.pipeline.llm_stage import TaskResult, plan_engine, run_task
 from claimscore.pipeline.map.job import MapProgress, MapResult, run_map
-from claimscore.pipeline.map.settings import MapConfig
+from claimscore.pipeline.map.settings import MapConfig, PromptSource
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.model_pass import without_rejected
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.pipeline.plan import only, open_plan, plan_steps
 from claimscore.pipeline.supervision import run_blocking
 from claimscore.pipeline.tasks.verify import deciding
-from claimscore.prompts import Prompt
 from claimscore.records.readers import rows_in_memory
 from claimscore.tables import CLAIMS, FAILURES, SUPPORT
 
@@ -238,7 +237,7 @@ def embed(texts: Iterable[str], model: str = "embedded", **options: Any) -> NDAr
 
 def map(
     data: Any,
-    prompt: str | Path | Prompt | Sequence[str | Path | Prompt] | None = None,
+    prompt: PromptSource | Sequence[PromptSource] = (),
     out: Path | str | None = None,
     llm: str | LLMConfig = DEFAULT_LLM,
     *,
@@ -263,7 +262,7 @@ def map(
         if folder:
             ends.callback(shutil.rmtree, folder, ignore_errors=True)
         asked = {name: getattr(config, name) for name in names}
-        job = MapConfig(data, prompt or (), out or Path(folder, "map.parquet"), **asked)
+        job = MapConfig(data, prompt, out or Path(folder, "map.parquet"), **asked)
         result = run_map(job, provider=provider, on_progress=on_progress)
         result = dataclasses.replace(result, is_kept=not folder)
         weakref.finalize(result, ends.pop_all().close)

@@ -157,7 +157,6 @@ def _misfits(prompt: Prompt) -> Iterator[str]:
     if prompt.explode and prompt.explode not in prompt.fields:
         yield f"explode: user never shows ${prompt.explode}, so all items would be asked the same"
     if not prompt.explode and (prompt.gather or prompt.max_items != MAX_ITEMS):
-        key = "gather" if prompt.gather else "max_items"
-        yield f"{key}: it goes with explode, which names a column of lists"
+        yield "gather, max_items: they go with explode, which names a column of lists"
     if prompt.output and prompt.label_words:
         yield "label_words: the answer is one word, so there is no [output]"

@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"evaluation", "evaluation.support_benchmark", "pipeline", "pipeline.llm"},
     "functions": BASE  # stages without a run
     | {"notebook", "pipeline", "pipeline.llm", "pipeline.encoders", "pipeline.passes"}
-    | {"pipeline.tasks", "metrics", "prompts", "records"},
+    | {"pipeline.tasks", "metrics", "records"},
     "notebook": BASE | {"console", "metrics", "pipeline", "records", "runs", "report", "stats"},
     "__main__": {"cli"},
     "errors": set(),

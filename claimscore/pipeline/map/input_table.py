@@ -38,9 +38,6 @@ READ_ROWS, _PARSED_ROWS = 10_000, 1_000
 #: The key of a map's settings in the Parquet metadata of its file.
 METADATA_KEY = "claimscore.map"
 
-#: What stands before the bookkeeping columns of a map whose prompt is not known any more.
-_INPUT = "input"
-
 
 @dataclasses.dataclass(frozen=True)
 class InputTable:
@@ -130,12 +127,12 @@ class TableSource:
 
 
 def _prompt_of(file: InputFile) -> str:
-    """The name of the prompt that made a file of a map, where its metadata says so."""
+    """The name of the prompt that made a file of a map; `input` where it no longer says so."""
     if file.format == "parquet":
         with contextlib.suppress(KeyError, ValueError, TypeError, pl.exceptions.PolarsError):
             facts = json.loads(pl.read_parquet_metadata(file.path)[METADATA_KEY])
             return str(facts["settings"]["prompt"]["name"])
-    return _INPUT
+    return "input"
 
 
 def find_source(given: Any, spool: Path, stdin: BinaryIO | None = None) -> TableSource:

@@ -29,7 +29,7 @@ from claimscore.pipeline.map.map_files import (
     MapFiles,
     MapParts,
 )
-from claimscore.pipeline.map.settings import MapConfig, map_settings
+from claimscore.pipeline.map.settings import MapConfig, map_settings, wants_more
 from claimscore.pipeline.map.table_prompt import (
     KEY_COLUMN,
     RowOutcome,
@@ -212,7 +212,8 @@ def run_map(
 
 def _goes_on(config: MapConfig, finished: FinishedMap) -> bool:
     """Whether there is something to do about a finished file: failed rows, or more rows."""
-    return bool(config.retry_failed and finished.failed) or finished.wants_more(config.limit)
+    has_failed = bool(config.retry_failed and finished.failed)
+    return has_failed or wants_more(finished.settings["records"], config.limit)
 
 
 def _result(

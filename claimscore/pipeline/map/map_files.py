@@ -31,7 +31,8 @@ from claimscore.pipeline.map.table_prompt import STAGE, TablePrompt, chain
 from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
 from claimscore.runs.settings_file import agreed, as_stored
-from claimscore.types import JSON
+from claimscore.tables import FAILURES
+from claimscore.types import JSON, Failure
 
 if TYPE_CHECKING:
     from claimscore.pipeline.estimate.figures import TaskEstimate
@@ -46,6 +47,7 @@ ROW_GROUP = 10_000
 CALLED = {
     "records.digest": "the content of INPUT",
     "records.count": "the rows of INPUT",
+    "records.more": "--limit",
     "prompt.name": "the name in --prompt",
     "prompt.digest": "--prompt",
     "llm.provider": "--llm",
@@ -53,13 +55,7 @@ CALLED = {
     "llm.namespace": "--base-url",
 }
 
-_FAILURES = {
-    "kind": pl.String,
-    "message": pl.String,
-    "attempts": pl.Int32,
-    "request_key": pl.String,
-    "raw": pl.String,
-}
+_FAILURES = {name: FAILURES.schema[name] for name in Failure.__slots__}
 #: The failures file of a map in which nothing failed, and that of a chain.
 NO_FAILURES = pl.DataFrame(schema={"row": pl.Int64, **_FAILURES})
 NO_CHAIN_FAILURES = pl.DataFrame(
@@ -80,10 +76,6 @@ class FinishedMap:
     rows: int
     failed: Mapping[str, int]
     failed_rows: int
-
-    def wants_more(self, limit: int | None) -> bool:
-        """Whether it was made of fewer rows than are wanted now."""
-        return wants_more(self.settings["records"], limit)
 
     def refuse_others(self, settings: Settings, digest: str, limit: int | None) -> None:
         """`ConfigError` that shows the difference where the file was made with other settings, or
@@ -416,11 +408,8 @@ def _unfinished(files: MapFiles) -> JSON:
             done = note["rows"][0]
         elif note is not None:
             begun["answers_in_cache"] = note.get("open_answers", 0)
-        return {
-            **begun,
-            **_counts(n_rows, done, failed_rows(directory)),
-            "failures": directory.failures_by_kind(),
-        }
+        begun["failures"] = directory.failures_by_kind()
+        return {**begun, **_counts(n_rows, done, failed_rows(directory))}
 
 
 def _counts(total: int, done: int, failed: int) -> JSON:

@@ -14,6 +14,9 @@ from claimscore.pipeline.llm.providers.base import Provider, provider_settings
 from claimscore.prompts import Prompt, Spec, load_prompt_file
 from claimscore.types import JSON
 
+#: A prompt, its file, or its name.
+PromptSource = str | Path | Prompt
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MapConfig:
@@ -30,7 +33,7 @@ class MapConfig:
     input: str | Path | Any = argument(
         repr=False, help="Table: JSONL, Parquet or CSV; - is JSONL on standard input."
     )
-    prompt: str | Path | Prompt | Sequence[str | Path | Prompt] = option(
+    prompt: PromptSource | Sequence[PromptSource] = option(
         short="p",
         metavar="FILE|NAME[=VERSION]",
         panel="Essential",
@@ -63,8 +66,8 @@ class MapConfig:
             raise ConfigError("prompt: name one at least")
 
     @property
-    def _several(self) -> Sequence[str | Path | Prompt]:
-        return (self.prompt,) if isinstance(self.prompt, str | Path | Prompt) else self.prompt
+    def _several(self) -> Sequence[PromptSource]:
+        return (self.prompt,) if isinstance(self.prompt, PromptSource) else self.prompt
 
     def rows_of_a_chunk(self, count: int) -> int:
         """The rows of a chunk of an input with so many."""
@@ -75,7 +78,7 @@ class MapConfig:
         """The prompts, from their files where they are some."""
         return [self._load(prompt) for prompt in self._several]
 
-    def _load(self, prompt: str | Path | Prompt) -> Prompt:
+    def _load(self, prompt: PromptSource) -> Prompt:
         if isinstance(prompt, Prompt):
             return prompt
         name = str(prompt)
@@ -84,8 +87,7 @@ class MapConfig:
         return Spec.parse(name).load(self.prompts_dir)
 
 
-#: The settings of a file, by its `records`: the digest of the input, the number of rows that are
-#: taken of it and, where it has more, `more`.
+#: The settings of a file, by digest and count of its rows, and whether the input has `more`.
 Settings = Callable[[JSON], JSON]
 
 

@@ -215,11 +215,7 @@ class TablePrompt:
         of_places = zip(asked.places, answered, strict=True)
         for place, outcome in (*asked.failures.items(), *of_places):
             outcomes[place] = outcome
-        failures = [
-            self._failure_row(asked.rows, place, outcome)
-            for place, outcome in enumerate(outcomes)
-            if isinstance(outcome, Failure)
-        ]
+        failures = FAILURES.frame(list(self._failure_rows(asked.rows, outcomes)))
         values = dict(zip(self._answers, self._values(outcomes), strict=True))
         columns = pl.DataFrame(values, schema=self._answers)
         if self.gathers:
@@ -227,9 +223,8 @@ class TablePrompt:
             items = columns.with_columns(was_asked, asked.before)
             of_rows = items.group_by(_PLACE, maintain_order=True)
             lists = of_rows.agg(pl.col(columns.columns).filter(_ASKED)).drop(_PLACE)
-            return rows._replace(frame=rows.frame.hstack(lists)), FAILURES.frame(failures)
-        frame = asked.rows.frame.hstack(columns)
-        return asked.rows._replace(frame=frame), FAILURES.frame(failures)
+            return rows._replace(frame=rows.frame.hstack(lists)), failures
+        return asked.rows._replace(frame=asked.rows.frame.hstack(columns)), failures
 
     def _values(self, outcomes: Sequence[RowOutcome]) -> Iterator[list[Any]]:
         answers = [outcome if isinstance(outcome, Answer) else None for outcome in outcomes]
@@ -240,11 +235,13 @@ class TablePrompt:
         yield [a.key if a else f.request_key if f else None for a, f in both]
         yield [f and _valid(f.message) for f in failed]
 
-    def _failure_row(self, rows: Rows, place: int, failure: Failure) -> dict[str, Any]:
-        values = {name: _valid(value) for name, value in dataclasses.asdict(failure).items()}
-        item = None if rows.items is None else rows.items[place]
-        of_row = {"id": str(rows.numbers[place]), "index": item}
-        return {**of_row, "stage": self.name or STAGE, **values}
+    def _failure_rows(self, rows: Rows, outcomes: Sequence[RowOutcome]) -> Iterator[dict[str, Any]]:
+        for place, outcome in enumerate(outcomes):
+            if isinstance(outcome, Failure):
+                why = {name: _valid(value) for name, value in dataclasses.asdict(outcome).items()}
+                item = rows.items and rows.items[place]
+                id, stage = str(rows.numbers[place]), self.name or STAGE
+                yield {"id": id, "index": item, "stage": stage, **why}
 
 
 def chain(prompts: Sequence[Prompt], columns: Columns, where: str) -> list[TablePrompt]:
@@ -313,12 +310,10 @@ def _check_prompt(
     if any(column in prompt.columns for column in ours):
         raise ConfigError(f"{name}: [output] cannot have a column {' or '.join(ours)}")
     both = [column for column in (*prompt.columns, *ours) if column in columns]
-    for column in both:
-        if column in made:
-            raise ConfigError(
-                f"prompts {made[column]} and {prompt.name} both make a column {column}; name it "
-                "otherwise in [output] of one"
-            )
+    for column in (column for column in both if column in made):
+        names = f"prompts {made[column]} and {prompt.name} both make a column {column}"
+        hint = ", or set gather = true in one" if prompt.explode else ""
+        raise ConfigError(f"{names}; rename it in [output] of one{hint}")
     if both:
         raise ConfigError(
             f"{where} has a column {' and '.join(both)} already, and so would the output; "

@@ -281,6 +281,15 @@ class TestRefused:
             pytest.param(
                 [EXTRACT, JUDGE.replace("claims", "claim")], "did you mean \\$claims", id="field"
             ),
+            pytest.param(
+                [
+                    EXTRACT + 'more = ["string"]\n',
+                    JUDGE,
+                    JUDGE.replace("judge", "two").replace("grade", "two").replace("claims", "more"),
+                ],
+                "judge and two both make a column item; .* set gather = true in one",
+                id="two lists",
+            ),
             pytest.param([JUDGE, EXTRACT], "which is not there", id="order"),
             pytest.param(
                 [EXTRACT, JUDGE.replace("grade", "item")], "cannot have a column .* item", id="item"
@@ -292,7 +301,7 @@ class TestRefused:
             ),
             pytest.param(
                 [EXTRACT, JUDGE.replace('explode = "claims"', "gather = true")],
-                "gather: it goes with explode",
+                "gather, max_items: they go with explode",
                 id="gather",
             ),
             pytest.param([], "name one at least", id="none"),
