@@ -293,8 +293,13 @@ class EncoderConfig:
     )
     verifier: str = model_option(
         "nli",
-        metavar="MODEL",
-        help="Judges claims: as --nli, or llm.",
+        metavar="MODEL,...",
+        help="As --nli, or llm; several vote.",
+    )
+    second_opinion: Literal["all", "unsure"] = model_option(
+        "all",
+        hidden=True,
+        help="Claims that the second verifier is asked about.",
     )
     verifier_labels: tuple[str, ...] = model_option(
         (),
@@ -348,14 +353,33 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         take_texts(self)
         check_least(self, batch_tokens=1, max_outage_s=0)
+        if self.second_opinion == "unsure" and len(self.verifiers) != 2:
+            raise ConfigError("--second-opinion unsure: name two verifiers, as nli,llm")
         models = ("nli", "verifier", "embedder", "token_encoder")
         for role in (*models, "ls_model", "causal_lm", "seq2seq_lm", "masked_lm"):
-            refuse_secrets(getattr(self, role) or "", role)
+            for name in (getattr(self, role) or "").split(","):
+                refuse_secrets(name, role)
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The verifiers in the order of their names, each once; the model of `nli` is "nli"."""
+        names = (name.strip() for name in self.verifier.split(","))
+        return tuple(dict.fromkeys("nli" if name == self.nli else name for name in names))
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The verifiers that are models of the model stage."""
+        return tuple(name for name in self.verifiers if name != LLM_VERIFIER)
+
+    @property
+    def llm_is_second(self) -> bool:
+        """Whether the language model is asked about what another verifier is unsure of."""
+        return self.second_opinion == "unsure" and self.verifiers[1] == LLM_VERIFIER
 
     def role_of(self, role: str) -> str:
         """The role whose model does the work of this one: that of `verifier` is done by `nli`
         where `--verifier` names no other model."""
-        return "nli" if role == "verifier" and self.verifier in ("nli", self.nli) else role
+        return "nli" if role == "verifier" and self.judges == ("nli",) else role
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -399,6 +423,9 @@ class RunConfig:
         None, kind="folder", help="Folder with prompts of your own."
     )
     granularity: Granularity = llm_option("sentence", help="Text of one request.")
+    verify_samples: int = llm_option(
+        1, metavar="N", hidden=True, help="Answers of --verifier llm to each question, which vote."
+    )
     units: Units = metric_option("claims", help="Texts that caspr compares.")
     dedupe: Dedupe = metric_option("none", help="Leave out entailed claims.")
     window_tokens: int = llm_option(
@@ -446,9 +473,12 @@ class RunConfig:
         take_texts(self)
         _refuse_unknown_tasks((*self.tasks, *self.prompts))
         object.__setattr__(self, "out", path_or_address(self.out))
-        check_least(self, seed=0, chunk_records=0, window_tokens=100, limit=1)
-        if "verify" in self.tasks and self.encoders.verifier != LLM_VERIFIER:
+        check_least(self, seed=0, chunk_records=0, window_tokens=100, limit=1, verify_samples=1)
+        asks_llm = LLM_VERIFIER in self.encoders.verifiers
+        if "verify" in self.tasks and not asks_llm:
             raise ConfigError("--tasks verify: name --verifier llm too, so that metrics read it")
+        if self.verify_samples > 1 and not asks_llm:
+            raise ConfigError("--verify-samples is of --verifier llm")
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
         if self.encoders.verifier_labels and self.encoders.role_of("verifier") == "nli":

@@ -44,7 +44,7 @@ from claimscore.pipeline.map.job import MapProgress, MapResult, run_map
 from claimscore.pipeline.map.settings import MapConfig, PromptSource
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.model_pass import without_rejected
-from claimscore.pipeline.passes.support import SUPPORT_PASS
+from claimscore.pipeline.passes.support import SUPPORT_PASS, pass_of
 from claimscore.pipeline.plan import only, open_plan, plan_steps
 from claimscore.pipeline.supervision import run_blocking
 from claimscore.pipeline.tasks.verify import deciding
@@ -193,6 +193,8 @@ def verify(
     if verifier == LLM_VERIFIER:
         chosen = {"verifier": verifier, "llm": llm, **_chosen("verify", prompt)}
         made = _ask("verify", asked, _settings(options, _LLM | {"window_tokens"}, **chosen))
+    elif LLM_VERIFIER in verifier.split(","):
+        raise ConfigError("verifier: here the language model judges alone; a run takes nli,llm")
     elif llm is None and prompt is None:
         config = _settings(options, _MODEL | {"nli", "verifier_labels"}, verifier=verifier)
         made = _judged(asked, config)
@@ -379,7 +381,7 @@ def _judged(records: pl.DataFrame, config: RunConfig) -> TaskResult:
         model = _loaded(config.encoders.role_of("verifier"), config)
         tables = {CLAIMS.name: _claims(part)}
         given = PassInput(model, need, part, tables.__getitem__, frozenset(), lambda n: _unheard)
-        made = SUPPORT_PASS.compute(given)
+        made = pass_of(config.encoders).compute(given)
         rows.append(made.rows[SUPPORT.name])
         failures.append(made.failures)
     return TaskResult(pl.concat(rows), pl.concat(failures))

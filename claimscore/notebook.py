@@ -23,7 +23,7 @@ from claimscore.config import OF_THE_RUN, EncoderConfig, LLMConfig, RunConfig
 from claimscore.console import many, verdict_totals
 from claimscore.console.progress import progress_display
 from claimscore.errors import ConfigError
-from claimscore.metrics.support import CONTRADICTED, SUPPORTED
+from claimscore.metrics.support import CONTRADICTED, SUPPORTED, uncertainty
 from claimscore.pipeline.plan import load_metrics
 from claimscore.pipeline.run import run
 from claimscore.pipeline.run import score as add_metrics
@@ -64,8 +64,9 @@ class Evaluation:
 
     @functools.cached_property
     def verdicts(self) -> pl.DataFrame:
-        """A row a claim that was judged by texts: `id`, `side`, `claim`, `verdict`, `probability` of
-        support, `evidence`. Of several texts the one that decides counts, as in the scores."""
+        """A row a claim that was judged: `id`, `side`, `claim`, `verdict`, `probability` of
+        support, `uncertainty`, `evidence`. Of several texts the one that decides counts, as in the
+        scores."""
         contradicted = pl.col("verdict") == CONTRADICTED
         weight = pl.when(contradicted).then("contradiction").otherwise("probability")
         first = pl.col("verdict", "evidence").sort_by(
@@ -73,7 +74,9 @@ class Evaluation:
         )
         claims = self.table("support").group_by("id", "side", "claim_position", maintain_order=True)
         decided = claims.agg(pl.col("claim").first(), first.first(), pl.col("probability").max())
-        return decided.select("id", "side", "claim", "verdict", "probability", "evidence")
+        judged = decided.with_columns(uncertainty=uncertainty(pl.col("probability")))
+        names = ("verdict", "probability", "uncertainty", "evidence")
+        return judged.select("id", "side", "claim", *names)
 
     @functools.cached_property
     def records(self) -> pl.DataFrame:

@@ -210,7 +210,9 @@ SUPPORT = Table(
     "`verbatim`: a sentence of the text says the claim word for word, so no model was asked. "
     "`verifier` is nli (three labels), binary (two) or llm, whose evidence is a quotation, or "
     "null. `uncertainty` is 1 − |2p − 1| of the probability p: 0 is sure, 1 undecided. `votes` are "
-    "those of several verifiers or samples, null where there is one.",
+    "those of several verifiers (by their models) or samples, null where there is one; probability "
+    "and contradiction are then their means, and all else is of the surest vote for the verdict, "
+    "but the LLM columns are the language model's.",
     {
         **_text("id side"),
         **_int32("claim_position"),
@@ -228,6 +230,13 @@ SUPPORT = Table(
         **LLM_PROVENANCE,
         **MODEL_PROVENANCE,
     },
+)
+
+OPINIONS = Table(
+    "opinions",
+    "With a language model and another verifier: what the one that was asked first says, as in "
+    "`support`; `threshold` is its own.",
+    {**SUPPORT.schema, **_float64("threshold")},
 )
 
 SIMILARITIES = Table(
@@ -302,6 +311,7 @@ TABLES: dict[str, Table] = {
         NLI,
         BLOCK_NLI,
         SUPPORT,
+        OPINIONS,
         SIMILARITIES,
         TOKEN_SCORES,
         TEXT_SCORES,

@@ -94,9 +94,12 @@ def counted(counts: Mapping[str, int]) -> str:
 
 
 def verdict_totals(metric: Mapping[str, Any]) -> list[str]:
-    """`79 supported, 5 contradicted, 74 unmentioned`, of a metric that counts claims."""
-    totals = metric.get("verdicts")
-    return [", ".join(f"{n:,} {verdict}" for verdict, n in totals.items())] if totals else []
+    """`79 supported, 5 contradicted, 74 unmentioned; 12 of 158 are unsure`, of a metric that counts
+    claims."""
+    if not (totals := metric.get("verdicts")):
+        return []
+    counts = ", ".join(f"{n:,} {verdict}" for verdict, n in totals.items())
+    return [f"{counts}; {metric['unsure']:,} of {sum(totals.values()):,} are unsure"]
 
 
 def limits_text(engine: Mapping[str, Any]) -> str:

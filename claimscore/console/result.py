@@ -221,19 +221,20 @@ def print_status(state: Mapping[str, Any]) -> None:
 def print_record(record: Mapping[str, Any]) -> None:
     """Print the scores of a record, its failures, and its claims with verdict and evidence.
 
-    A claim that does not count has the reason instead.
+    Unsure verdicts are first. A claim that does not count has the reason instead.
     """
     facts = [("record", record["id"])]
     for row in record["scores"]:
         value = f"null: {row['reason']}" if row["value"] is None else f"{row['value']:.2f}"
         facts.append((row["metric"], value))
     facts += [("failed", f"{row['stage']}: {row['message']}") for row in record["failures"]]
-    for row in record["claims"]:
+    for row in sorted(record["claims"], key=lambda row: not row.get("unsure")):
         facts.append((f"claim of {row['side']}", row["claim"]))
         if row["left_out"]:
             facts.append(("", f"{row['left_out']}: left out of the scores"))
         if row["verdict"]:
             sure = f" (support {row['probability']:.2f})" if "probability" in row else ""
+            sure += ", unsure" if row.get("unsure") else ""
             evidence = f": {row['evidence']}" if row["evidence"] else ""
             facts.append(("", f"{row['verdict']}{sure}{evidence}"))
     print_facts([(label, plain(text)) for label, text in facts])

@@ -36,7 +36,7 @@ from claimscore.metrics.base import (
     unscored,
 )
 from claimscore.metrics.claims import ONCE, Counted, counted, repeats_option
-from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE
+from claimscore.tables import LLM_PROVENANCE, REFERENCES_SIDE, SOURCE_SIDE
 from claimscore.text import NORMAL_FORM, RULES_VERSION
 
 REFERENCE = (
@@ -56,13 +56,28 @@ EVIDENCE = BEST, ALL = ("best", "all")
 #: The threshold of a verifier that has none of its own.
 THRESHOLD = 0.5
 
+#: A verdict is unsure from this uncertainty on: its probability is from .25 to .75.
+UNSURE = 0.5
+
+#: The columns of the table `support` that say which claim beside which text a row is of.
+OF_CLAIM = ("id", "side", "claim_position", "source_index")
+
 SUMMARY = "summary"
 
 Matrix = NDArray[np.float64]
 
 
+def members_of(verifier: Any) -> Sequence[Any]:
+    """The verifiers of a role: several where `--verifier` names several models."""
+    members: Sequence[Any] = getattr(verifier, "members", None) or (verifier,)
+    return members
+
+
 def threshold_of(verifier: Any) -> float:
-    """The probability of support from which on a claim is supported by this model."""
+    """The probability of support from which on a claim is supported by this model, or the mean of
+    several."""
+    if len(members := members_of(verifier)) > 1:
+        return math.fsum(map(threshold_of, members)) / len(members)
     threshold = getattr(verifier, "threshold", None)
     return THRESHOLD if threshold is None else float(threshold)
 
@@ -80,9 +95,59 @@ def verdicts(support: ArrayLike, contradiction: ArrayLike, threshold: float) -> 
     return [str(verdict) for verdict in names]
 
 
-def uncertainty(probability: float) -> float:
-    """How unsure a verdict is: 0 where p is 0 or 1, and 1 where it is .5."""
+def uncertainty(probability: Any) -> Any:
+    """How unsure a verdict is, or each of an array or a column: 0 where its probability is 0 or 1,
+    and 1 where that is .5."""
     return 1 - abs(2 * probability - 1)
+
+
+Row = dict[str, Any]
+
+
+def by_claim(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows of `support` by claim and text, in order."""
+    of_claims: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        of_claims.setdefault(tuple(row[name] for name in OF_CLAIM), []).append(row)
+    return of_claims
+
+
+def joined(votes: Sequence[Row], names: Sequence[str] = ()) -> Row:
+    """The verdict of several votes on a claim and text: the row of the surest of those for it, with
+    their mean probability and contradiction.
+
+    Each vote has the `threshold` of its verifier, whose mean decides; the votes' names are those of
+    their models where none are given. The columns of a language model stay, so that its request can
+    be looked up.
+    """
+    if len(votes) == 1 or votes[0]["verbatim"]:
+        return votes[0]
+    probability, contradiction, threshold = (
+        _mean_of(votes, name) for name in ("probability", "contradiction", "threshold")
+    )
+    (verdict,) = verdicts([probability], [contradiction], threshold)
+    agreeing = [vote for vote in votes if vote["verdict"] == verdict] or votes
+    of_llm = next((vote for vote in votes if vote.get("request_key")), {})
+    return {
+        **min(agreeing, key=lambda vote: float(vote["uncertainty"])),
+        **{name: of_llm[name] for name in LLM_PROVENANCE if name != "model" and of_llm},
+        "verdict": verdict,
+        "probability": probability,
+        "contradiction": None if math.isnan(contradiction) else contradiction,
+        "uncertainty": uncertainty(probability),
+        "truncated": any(vote["truncated"] for vote in votes),
+        "threshold": threshold,
+        "votes": [
+            {**vote, "verifier": name}
+            for name, vote in zip(names or [vote["model"] for vote in votes], votes, strict=True)
+        ],
+    }
+
+
+def _mean_of(votes: Sequence[Row], name: str) -> float:
+    """The mean of those that have it; NaN where none has."""
+    values = [float(vote[name]) for vote in votes if vote[name] is not None]
+    return math.fsum(values) / len(values) if values else math.nan
 
 
 def _is_probability(text: str) -> bool:
@@ -191,7 +256,8 @@ class Judged(NamedTuple):
         return supported
 
     def components(self) -> dict[str, object]:
-        """Counts of the claims by verdict over all texts, and their probabilities of support."""
+        """Counts of the claims by verdict over all texts, and their probabilities of support; a
+        claim is as unsure as beside the text that supports it most."""
         supported = self.supported.any(axis=1)
         contradicted = ~supported & (self.verdicts == CONTRADICTED).any(axis=1)
         best = self.probabilities.max(axis=1)
@@ -199,6 +265,7 @@ class Judged(NamedTuple):
             SUPPORTED: int(supported.sum()),
             CONTRADICTED: int(contradicted.sum()),
             UNMENTIONED: int((~supported & ~contradicted).sum()),
+            "unsure": int((uncertainty(best) >= UNSURE).sum()),
             "mean_probability": _rounded(best.mean()),
             "least_probability": _rounded(best.min()),
             "texts": self.verdicts.shape[1],

@@ -104,8 +104,7 @@ async def do_tasks(
     records = await read("records")
 
     async def do_task(planned: PlannedTask) -> None:
-        before = {TASKS[name].table.name for name in planned.task.after}
-        tables = {table: await read(table) for table in before}
+        tables = {table: await read(table) for table in tables_read(planned.task)}
         result = await run_task(planned, records, tables, engine)
         frames = {planned.task.table.name: result.rows, "failures": result.failures}
         if planned.task.findings is not None:
@@ -141,10 +140,16 @@ async def run_task(
     return task_result(prompt_requests, units, outcomes, task.known(given))
 
 
+def tables_read(task: Task) -> set[str]:
+    """The tables that a task reads besides the records."""
+    return {*task.reads, *(TASKS[name].table.name for name in TASKS.keys() & task.after)}
+
+
 def task_input(
     planned: PlannedTask, records: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
 ) -> TaskInput:
-    """What the task asks about in a chunk; `tables` are those of the tasks before it."""
+    """What the task asks about in a chunk; among `tables` are those that it reads."""
+    tables = {name: tables[name] for name in tables_read(planned.task) & tables.keys()}
     how = planned.granularity, tables, records, planned.window_tokens, planned.evidence
     return TaskInput(side_texts(records, planned.sides), *how)
 

@@ -243,7 +243,7 @@ class LocalModels:
 
         A load that is cancelled goes on by itself: nothing waits for it.
         """
-        if not self._is_later:
+        if not self._is_later or self.workers:
             return
         self._progress.is_loading = True
         self._take(await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True))

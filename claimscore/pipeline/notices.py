@@ -48,7 +48,8 @@ BUILTIN_FACTS = (
 #: Where a language model verified, and its server gave no log-probabilities.
 NO_LOGPROBS = (
     "Every probability of support is 1 or 0: the server gave no log-probabilities of verdicts, so "
-    "score=probability says only whether every claim is supported; score=share says how many are."
+    "score=probability says only whether every claim is supported, and uncertainty says nothing. "
+    "Better: --verify-samples 5; score=share says how many are supported."
 )
 
 

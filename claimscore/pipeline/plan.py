@@ -44,11 +44,11 @@ from claimscore.pipeline.llm.providers.base import (
 )
 from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS, ENTAILED_CLAIMS_PASS
-from claimscore.pipeline.passes.support import SUPPORT_PASS
+from claimscore.pipeline.passes.support import SUPPORT_PASS, pass_of
 from claimscore.pipeline.passes.text_scores import FACTCC_PASS
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import CONTEXT_FIELDS, WINDOW_TOKENS, Task
-from claimscore.pipeline.tasks.verify import VERIFY
+from claimscore.pipeline.tasks.verify import VERIFY, verify_task
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.prompts.prompt import TEXT_FIELD, TEXTS_FIELD
 from claimscore.runs import RunDirectory
@@ -148,8 +148,9 @@ def plan_steps(config: RunConfig, metrics: Sequence[Metric], columns: Sequence[s
     if config.dedupe != "none" and not any("dedupe" in metric.signature_keys for metric in metrics):
         raise ConfigError(f"--dedupe {config.dedupe}: no metric of this run reads claims")
     sides = _task_sides(config, metrics, columns)
+    known = TASKS | {VERIFY.name: verify_task(config.encoders)}
     tasks = tuple(
-        PlannedTask(TASKS[name], sides[name], None, *how) for name in TASKS if name in sides
+        PlannedTask(known[name], sides[name], None, *how) for name in TASKS if name in sides
     )
     claim_sides = sides.get("decompose", ()) if config.units == "claims" else ()
     return Plan(config, tuple(metrics), tasks, _passes(config.encoders, metrics, claim_sides))
@@ -215,15 +216,17 @@ def named_models(plan: Plan, done: Container[str]) -> Iterator[Callable[[], obje
 
 def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
     """The metric as this run does it: with `--verifier llm` the task `verify` is asked in the place
-    of the pass `support`. `ConfigError` where the metric wants texts read in another way."""
+    of the pass `support`, or beside it. `ConfigError` where the metric wants texts read in another
+    way."""
     needs = [need for need in metric.requires.passes if need.kind == SUPPORT_PASS.kind]
     whole = any(need.kind == FACTCC_PASS.kind for need in metric.requires.passes)
-    if encoders.verifier == LLM_VERIFIER and whole:
+    asks_llm = LLM_VERIFIER in encoders.verifiers
+    if whole and (asks_llm or len(encoders.verifiers) > 1):
         raise ConfigError(
-            f"metric {metric.name}: --verifier llm judges claims; name a model of two labels, as "
-            "in --verifier manueldeprada/FactCC"
+            f"metric {metric.name}: --verifier {encoders.verifier} judges claims; name one model "
+            "of two labels, as in --verifier manueldeprada/FactCC"
         )
-    if encoders.verifier != LLM_VERIFIER or not needs:
+    if not (asks_llm and needs):
         return metric
     for text, _ in (need.over for need in needs):
         if text.split(".")[1] != MODEL:
@@ -237,7 +240,9 @@ def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:
             *metric.requires.tasks,
             TaskRequirement(VERIFY.name, tuple(need.sides[-1] for need in needs)),
         ),
-        passes=tuple(need for need in metric.requires.passes if need not in needs),
+        passes=tuple(
+            need for need in metric.requires.passes if encoders.judges or need not in needs
+        ),
     )
     return dataclasses.replace(metric, requires=requires)
 
@@ -248,7 +253,7 @@ def _evidence(metrics: Sequence[Metric], encoders: EncoderConfig) -> str:
     needs = [need for metric in metrics for need in metric.requires.passes]
     overs = [need.over[0] for need in needs if need.kind == SUPPORT_PASS.kind]
     asked = {f"{over}.{BEST}".split(".")[2] for over in overs}
-    if len(asked) > 1 and encoders.verifier == LLM_VERIFIER:
+    if len(asked) > 1 and LLM_VERIFIER in encoders.verifiers:
         raise ConfigError("--verifier llm: name metrics of one evidence, best or all")
     return max(asked, default=BEST)
 
@@ -341,6 +346,8 @@ def task_prompt(config: RunConfig, name: str) -> Prompt:
     defaults = provider_class(config.llm.of(name).family).prompts
     chosen = config.prompts.get(name) or defaults.get(name, DEFAULT_VERSION)
     prompt = load_prompt(name, chosen, config.prompts_dir)
+    if name == VERIFY.name:
+        prompt = prompt.sampled(config.verify_samples)
     where = f"--prompt {name}={chosen}"
     for problem in prompt_problems(TASKS[name], prompt):
         raise ConfigError(f"{where}: {problem}")
@@ -360,7 +367,7 @@ def _passes(
     """
     passes = {
         kind: dataclasses.replace(one, role=encoders.role_of(one.role))
-        for kind, one in PASSES.items()
+        for kind, one in (PASSES | {SUPPORT_PASS.kind: pass_of(encoders)}).items()
     }
     needs = dict.fromkeys(need for metric in metrics for need in metric.requires.passes)
     check = CLAIM_ENTAILMENT_PASS
@@ -488,6 +495,19 @@ def _chunk_todo(plan: Plan, directory: RunDirectory, chunk: int) -> ChunkTodo:
         tuple(part for task in plan.tasks if (part := _missing_sides(task, steps))),
         tuple(planned for planned in plan.passes if planned.step not in steps),
     )
+
+
+def in_turn(todo: Sequence[ChunkTodo]) -> Iterator[list[ChunkTodo]]:
+    """The work in parts, each done for all chunks before the next one: at last the tasks that read
+    what model passes made."""
+    for is_last in (False, True):
+        part = list[ChunkTodo]()
+        for item in todo:
+            tasks = tuple(p for p in item.tasks if bool(PASSES.keys() & p.task.after) == is_last)
+            passes = () if is_last else item.passes
+            part += [ChunkTodo(item.chunk, tasks, passes)] if tasks or passes else []
+        if part:
+            yield part
 
 
 def waves(tasks: Sequence[PlannedTask]) -> Iterator[list[PlannedTask]]:

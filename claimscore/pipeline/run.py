@@ -26,6 +26,7 @@ from claimscore.pipeline.plan import (
     ChunkTodo,
     Plan,
     find_todo,
+    in_turn,
     missing,
     named_models,
     open_plan,
@@ -283,7 +284,8 @@ class _Work:
         directory, progress = self.directory, self.reporter.progress
         progress.records_total = self.n_records
         progress.chunk_records = self.config.chunk_records
-        progress.llm_chunks_todo = progress.llm_chunks_done + sum(bool(i.tasks) for i in todo)
+        n_asked = sum(bool(item.tasks) for part in in_turn(todo) for item in part)
+        progress.llm_chunks_todo = progress.llm_chunks_done + n_asked
         progress.model_chunks_todo = progress.model_chunks_done + sum(bool(i.passes) for i in todo)
         roles = missing_roles(self.plan, todo)
         open_models: Callable[..., AbstractContextManager[ModelPool]] = local_models

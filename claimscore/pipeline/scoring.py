@@ -167,13 +167,15 @@ def _of_metric(scores: pl.LazyFrame, metric: Metric, seed: int) -> JSON:
 
 
 def _verdicts(scores: pl.LazyFrame, metric: Metric) -> JSON:
-    """How many claims have each verdict; nothing for a metric that does not count them."""
-    if all(need.kind != SUPPORT_PASS.kind for need in metric.requires.passes):
+    """How many claims have each verdict, and how many of these are unsure; nothing for a metric
+    that does not count them."""
+    if not {SUPPORT_PASS.kind, "verify"}.intersection(metric.requires.stages):
         return {}
-    parts = pl.col("components").str
-    counts = {name: parts.json_path_match(f"$.{name}").cast(pl.Int64).sum() for name in VERDICTS}
+    parts, names = pl.col("components").str, (*VERDICTS, "unsure")
+    counts = {name: parts.json_path_match(f"$.{name}").cast(pl.Int64).sum() for name in names}
     (totals,) = scores.select(**counts).collect(engine="streaming").to_dicts()
-    return {"verdicts": totals} if any(totals.values()) else {}
+    n_unsure = totals.pop("unsure")
+    return {"verdicts": totals, "unsure": n_unsure} if any(totals.values()) else {}
 
 
 def _worst(scores: pl.LazyFrame, metric: Metric, values: Array) -> list[JSON]:

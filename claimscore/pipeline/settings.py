@@ -7,12 +7,12 @@ of what stands in it, `as_made` takes over what names no server, file, model or 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from claimscore import __version__
 from claimscore.config import LLM_VERIFIER, TASK_NAMES, DType, EncoderConfig, RunConfig
-from claimscore.metrics.support import THRESHOLD, threshold_of
+from claimscore.metrics.support import THRESHOLD, members_of, threshold_of
 from claimscore.pipeline.encoders import ROLES, Models, resolve_auto
 from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
@@ -31,6 +31,8 @@ CALLED = {
     "records.strip_html": "--strip-html",
     "seed": "--seed",
     "additive.support.verifier": "--verifier",
+    "additive.support.second_opinion": "--second-opinion",
+    "additive.support.verify_samples": "--verify-samples",
     "additive.verifier.labels": "--verifier-labels",
     "additive.support.window_tokens": "--window-tokens",
     "additive.support.evidence": "evidence of the metrics",
@@ -80,12 +82,15 @@ def result_settings(plan: Plan, records: Mapping[str, object]) -> JSON:
         additive.setdefault("texts", {})["dedupe"] = config.dedupe
     for role in plan.roles:
         additive[role] = _role_settings(role, config.encoders)
-    if any(PASSES[planned.need.kind].role == SUPPORT_PASS.role for planned in plan.passes):
-        role = config.encoders.role_of("verifier")
-        additive["support"] = {"verifier": "nli" if role == "nli" else additive[role]["name"]}
-    for verify in (planned for planned in plan.tasks if planned.task is VERIFY):
-        how = {"window_tokens": verify.window_tokens, "evidence": verify.evidence}
-        additive["support"] = {"verifier": LLM_VERIFIER, **how}
+    verify = [planned for planned in plan.tasks if planned.task.name == VERIFY.name]
+    passes = {planned.need.kind for planned in plan.passes}
+    if verify or any(PASSES[kind].role == SUPPORT_PASS.role for kind in passes):
+        additive["support"] = {"verifier": _names(config.encoders.verifiers)}
+    if len(config.encoders.verifiers) > 1 and "support" in additive:
+        additive["support"]["second_opinion"] = config.encoders.second_opinion
+    for planned in verify:
+        how = {"window_tokens": planned.window_tokens, "evidence": planned.evidence}
+        additive["support"] |= {"verify_samples": config.verify_samples, **how}
     return {
         "records": dict(records),
         "chunk_records": config.chunk_records,
@@ -119,17 +124,20 @@ def _role_settings(role: str, encoders: EncoderConfig) -> JSON:
     Of a served one that is what serves it, not where: model and arithmetic are the server's to
     say (`model_settings`), and another address with the same model gives the same results.
     """
-    if is_served(getattr(encoders, role) or ""):
-        return {"name": f"{getattr(encoders, role).partition(':')[0]}:"}
-    settings: JSON = {
-        "name": getattr(encoders, role),
-        "dtype": encoders.dtype,
-    }
+    names = encoders.judges if role == "verifier" else (getattr(encoders, role) or "",)
+    settings: JSON = {"name": _names(names), "dtype": encoders.dtype}
+    if all(map(is_served, names)):
+        return {"name": settings["name"]}
     if role == "verifier":
         settings["labels"] = ",".join(encoders.verifier_labels)
     if role == "token_encoder":
         settings["rescale_with_baseline"] = encoders.rescale_with_baseline
     return settings
+
+
+def _names(models: Iterable[str]) -> str:
+    """Models as settings name them: of a served one what serves it."""
+    return ",".join(f"{name.partition(':')[0]}:" if is_served(name) else name for name in models)
 
 
 def unused_settings(directory: RunDirectory) -> list[str]:
@@ -147,17 +155,23 @@ def unused_settings(directory: RunDirectory) -> list[str]:
         unused += ["additive.llm", "additive.prompts", "additive.tasks", "additive.texts"]
     used = {PASSES[kind].role for kind in works if kind in PASSES}
     if SUPPORT_PASS.kind in works:
-        used.add(_judge(directory.settings["additive"]))
+        used.add(_judge(_verifiers(directory.settings["additive"])))
     if VERIFY.name in works:
         used.add(SUPPORT_PASS.kind)
     unused += [f"additive.{role}" for role in (*ROLES, "support") if role not in used | works]
     return unused
 
 
-def _judge(additive: Mapping[str, Any]) -> str:
-    """The role of the model that judged claims, or the verifier that is the language model."""
+def _verifiers(additive: Mapping[str, Any]) -> list[str]:
+    """The verifiers of a run."""
     named: str = additive.get("support", {}).get("verifier", "nli")
-    return named if named in ("nli", LLM_VERIFIER) else "verifier"
+    return named.split(",")
+
+
+def _judge(verifiers: Sequence[str]) -> str:
+    """The role of the models that judged claims."""
+    judges = [name for name in verifiers if name != LLM_VERIFIER]
+    return "nli" if judges == ["nli"] else "verifier"
 
 
 def model_settings(models: Models) -> JSON:
@@ -167,7 +181,7 @@ def model_settings(models: Models) -> JSON:
         settings[role] = {"revision": model.info.revision}
         if getattr(model, "limit", None) is not None:
             settings[role]["limit"] = model.limit  # type: ignore[attr-defined] # of some
-        if getattr(model, "threshold", None) is not None:
+        if len(members_of(model)) > 1 or getattr(model, "threshold", None) is not None:
             settings[role]["threshold"] = threshold_of(model)
         if is_served(model.info.model):
             settings[role] |= {"model": model.info.model, "dtype": model.info.dtype}
@@ -207,19 +221,29 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
             facts.setdefault("dtype", model["dtype"])
     if "dedupe" in facts:
         facts["dedupe"] += f" by {facts['nli']}"
-    judge = _judge(additive)
-    if judge == LLM_VERIFIER:
-        window = additive["support"]["window_tokens"]
-        facts["verifier"] = f"{facts[VERIFY.name]},window_tokens={window}"
-    elif judge in additive:
-        facts["verifier"] = facts[judge]
-        facts["threshold"] = str(additive[judge].get("threshold", THRESHOLD))
+    facts |= _verifier_facts(additive, facts)
     if "token_encoder" in additive:
         encoder = additive["token_encoder"]
         facts["layer"] = str(encoder["layer"])
         rescaled = encoder["rescale_with_baseline"] and encoder["baseline"]
         facts["baseline"] = "rescaled" if rescaled else "none"
     return facts
+
+
+def _verifier_facts(additive: Mapping[str, Any], facts: Mapping[str, str]) -> dict[str, str]:
+    """Who judged claims, and from which probability on they are supported: the verifiers' mean."""
+    names, support = _verifiers(additive), additive.get("support", {})
+    judge, asks_llm = _judge(names), LLM_VERIFIER in names and VERIFY.name in facts
+    who = [facts[judge]] if judge in additive else []
+    if asks_llm:
+        who.append(f"{facts[VERIFY.name]},window_tokens={support['window_tokens']}")
+    if support.get("second_opinion") == "unsure":
+        who.append(f"second_opinion=unsure of {names[0]}")
+    known = {"verifier": "+".join(who)} if who else {}
+    if judge in additive:
+        own = additive[judge].get("threshold", THRESHOLD) * (len(names) - asks_llm)
+        known["threshold"] = str((own + THRESHOLD * asks_llm) / len(names))
+    return known
 
 
 def input_name(given: Any) -> str:

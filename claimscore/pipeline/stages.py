@@ -2,7 +2,8 @@
 
 The LLM stage has a few chunks open and one engine; a chunk whose tasks are done goes through a
 queue to the model stage, which never holds requests up. Every finished step of a chunk stands in
-the run directory's manifest, so running again is resuming.
+the run directory's manifest, so running again is resuming. Tasks that read what models made are
+asked once all chunks are through the models (decision 116).
 
 `--engine local` and `--engine ray` differ in the `ModelPool` that they give, and in nothing else.
 """
@@ -25,7 +26,7 @@ from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import is_local
 from claimscore.pipeline.llm_stage import do_tasks, plan_engine
 from claimscore.pipeline.model_stage import ModelPool, ModelStage
-from claimscore.pipeline.plan import CHUNK_RECORDS, ChunkTodo, Plan
+from claimscore.pipeline.plan import CHUNK_RECORDS, ChunkTodo, Plan, in_turn
 from claimscore.pipeline.progress import Progress, ProgressReporter
 from claimscore.pipeline.supervision import supervised
 from claimscore.runs import RunDirectory
@@ -91,7 +92,7 @@ class Stages:
         self._progress = progress
         self._stopping = threading.Event()
         self._reason: StoppedEarly | None = None
-        self._model_stage = ModelStage(pool, progress, stopping=self._stopping)
+        self._pool = pool
 
     def stop(self, reason: StoppedEarly | None = None) -> None:
         """Ask for a stop: no new requests, no new batches; finished steps stay finished. The first
@@ -103,12 +104,14 @@ class Stages:
 
     async def run(self) -> None:
         """Do all that is missing; `StoppedEarly` after `stop`."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._models)
-            await self._llm_stage()
-            self._model_stage.no_more()
-        if self._reason is not None:
-            raise self._reason
+        for part in in_turn(self._todo):
+            self._model_stage = ModelStage(self._pool, self._progress, stopping=self._stopping)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._models)
+                await self._llm_stage(part)
+                self._model_stage.no_more()
+            if self._reason is not None:
+                raise self._reason
 
     async def _models(self) -> None:
         """The model stage, begun once the first requests are sent, or there is work without them:
@@ -123,7 +126,7 @@ class Stages:
                 await anyio.sleep(_LEAD_S)
         await self._model_stage.run()
 
-    async def _llm_stage(self) -> None:
+    async def _llm_stage(self, todo: Sequence[ChunkTodo]) -> None:
         """Open chunks in order, so many at a time that the engine's workers never starve.
 
         And no more: requests of chunks that are open together are sent in turn, so they would be
@@ -133,7 +136,7 @@ class Stages:
         wanted = math.ceil(2 * concurrency / self._chunk_records)
         slots = anyio.Semaphore(max(2, wanted))
         async with anyio.create_task_group() as group:
-            for item in self._todo:
+            for item in todo:
                 await slots.acquire()
                 if self._engine is not None:
                     await self._engine.runs_short()

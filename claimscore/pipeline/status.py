@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from claimscore.errors import ConfigError
+from claimscore.metrics.support import UNSURE, uncertainty
 from claimscore.object_stores import is_address
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.plan import sides_done
@@ -105,11 +106,13 @@ def record_status(out: Path | str, record_id: str) -> JSON:
                 texts[row["side"]].append(row["text"] or "")
         judged = _judged_by_claims(rows("nli"), texts)
         order = ("unmentioned", "contradicted", "supported")
-        names = ("verdict", "probability", "evidence")
+        names = ("verdict", "probability", "uncertainty", "votes", "evidence")
         for row in sorted(  # the most support last
             rows("support"), key=lambda row: (order.index(row["verdict"]), row["probability"])
         ):
-            judged[row["side"], row["claim_position"]] = {name: row[name] for name in names}
+            of_row = {name: row[name] for name in names}
+            is_unsure = uncertainty(row["probability"]) >= UNSURE
+            judged[row["side"], row["claim_position"]] = of_row | {"unsure": is_unsure}
         entailed = {
             (row["side"], row["claim_position"])
             for row in rows("claim_checks")

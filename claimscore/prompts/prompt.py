@@ -26,6 +26,9 @@ ANSWER_COLUMN = "answer"
 #: The most items of a list that a prompt is asked about, where it says nothing else.
 MAX_ITEMS = 50
 
+#: The temperature of several answers to a question where the prompt's is 0.
+SAMPLED = 0.7
+
 #: The placeholders of the text that is asked about, and of several, numbered, one a line.
 TEXT_FIELD, TEXTS_FIELD = "text", "texts"
 
@@ -135,6 +138,17 @@ class Prompt:
             return None
         output = of_several(self.output) if self.takes_several else self.output
         return OutputSchema(self.name, json_schema(output, f"prompt {self.name}: output"))
+
+    def sampled(self, n: int) -> Prompt:
+        """The prompt with `n` answers to each question, at `SAMPLED` where its temperature is 0; as
+        it is for one."""
+        if n == 1:
+            return self
+        of_sentence, of_summary = (
+            dataclasses.replace(one, samples=n, temperature=one.temperature or SAMPLED)
+            for one in (self.settings, self.summary_settings)
+        )
+        return dataclasses.replace(self, settings=of_sentence, summary_settings=of_summary)
 
     def check_fields(self, available: Iterable[str], where: str) -> None:
         """`ConfigError` for a placeholder that is not among `available`."""

@@ -50,7 +50,9 @@ class RunLLMCalls:
         self._granularity = additive.get("texts", {}).get("granularity", "sentence")
         support = additive.get("support", {})
         self._how = support.get("window_tokens", WINDOW_TOKENS), support.get("evidence", BEST)
-        self._prompts = prompts
+        self._prompts = dict(prompts)
+        if "verify" in prompts:
+            self._prompts["verify"] = prompts["verify"].sampled(support.get("verify_samples", 1))
         self._max_samples = LLMConfig().max_samples
         self._cache = cache
 

@@ -6,7 +6,7 @@ both directions takes 800 bytes and 100 more for its labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from claimscore.blocks import blocks_on_side
 from claimscore.config import LLM_VERIFIER
 from claimscore.metrics.claims import NO_CELLS
 from claimscore.metrics.fact_similarity import MATCH, SIDES, facts_by_side, similarities_by_record
+from claimscore.metrics.support import UNSURE, uncertainty
 from claimscore.report.record_texts import cut_off
 from claimscore.report.report_tables import MAX_MATRIX_CHARS
 
@@ -227,8 +228,8 @@ class SupportRows:
 
     def of(self, record: str, limit: SizeLimit) -> list[JSON]:
         """For each side with claims: the texts that were asked, how many (`count`), and as `rows`
-        claim, text, verdict as E, C or N, probability and evidence; none where there is no room.
-        A language model `quotes` its evidence.
+        claim, text, verdict as E, C or N, probability, evidence and votes; none where there is no
+        room. `unsure` are the places of unsure claims. A language model `quotes` its evidence.
 
         Of several ways of reading the first one is shown.
         """
@@ -243,18 +244,35 @@ class SupportRows:
                 "texts": texts,
                 "claims": rows["claim_position"].n_unique(),
                 "count": rows["source_index"].n_unique(),
-                "verifier": rows["model"].max() or rows["verifier"][0],
-                "quotes": rows["verifier"][0] == LLM_VERIFIER,
+                "verifier": ", ".join(rows["model"].drop_nulls().unique(maintain_order=True))
+                or rows["verifier"][0],
+                "quotes": bool((rows["verifier"] == LLM_VERIFIER).all()),
+                "unsure": _unsure(rows),
             }
             if limit.take(int(rows["evidence"].str.len_chars().sum()) + 20 * rows.height):
                 entry["rows"] = [
-                    [claim, text, _VERDICTS.get(verdict, "N"), _rounded(p), evidence]
-                    for claim, text, verdict, p, evidence in rows.select(
-                        *("claim_position", "source_index", "verdict", "probability", "evidence")
+                    [claim, text, _VERDICTS.get(verdict, "N"), _rounded(p), evidence, _votes(votes)]
+                    for claim, text, verdict, p, evidence, votes in rows.select(
+                        *("claim_position", "source_index", "verdict", "probability", "evidence"),
+                        "votes",
                     ).iter_rows()
                 ]
             shown.append(entry)
         return shown
+
+
+def _unsure(rows: pl.DataFrame) -> list[int]:
+    """The places of claims that are unsure beside the text that supports them most, the least sure
+    first."""
+    best = rows.group_by("claim_position", maintain_order=True).agg(pl.col("probability").max())
+    unsure = best.with_columns(u=uncertainty(pl.col("probability"))).filter(pl.col("u") >= UNSURE)
+    places: list[int] = unsure.sort("u", descending=True, maintain_order=True)[:, 0].to_list()
+    return places
+
+
+def _votes(votes: Sequence[Mapping[str, Any]] | None) -> str:
+    """The probability that each verifier or sample gave."""
+    return ", ".join(f"{vote['verifier']} {_rounded(vote['probability'])}" for vote in votes or ())
 
 
 def _rounded(value: float | None) -> float | None:

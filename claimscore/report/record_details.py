@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -55,6 +55,9 @@ MAX_PROMPT_CHARS = 20_000
 #: A column of texts can be filtered by where it has at most so many different ones.
 MAX_LISTED_LEVELS = 50
 
+#: What records and claims with unsure verdicts are called.
+UNSURE_TITLE = "unsure verdicts"
+
 #: The task whose rows a table has (`llm_answers` says it row by row), and the place of a row.
 _TASKS = {
     "claims": ("decompose", "sentence_index"),
@@ -76,7 +79,8 @@ class RecordIndex:
     `values` are by metric; `down` says of each if its highest values are the first to look at.
     `heads` are the beginnings of the conversations with the model, each
     once; `claims` says if any record has some. `marks` are the checks of claims that found
-    something in each record, as bits in the order of `CHECKS`.
+    something in each record, as bits in the order of `CHECKS`, and after them one for unsure
+    verdicts.
     """
 
     metrics: list[str]
@@ -129,8 +133,8 @@ class RecordIndex:
         return {
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
             "checks": [
-                (1 << place, check.title)
-                for place, check in enumerate(CHECKS.values())
+                (1 << place, title)
+                for place, title in enumerate((*(c.title for c in CHECKS.values()), UNSURE_TITLE))
                 if any(bits >> place & 1 for bits in self.marks)
             ],
             "numbers": numbers,
@@ -230,7 +234,11 @@ def _chunk_details(
         claims_of = _rows_by(claims.get(record_id, []), "side")
         findings_of = _rows_by(findings.get(record_id, []), "side")
         checks = {row["check"] for row in findings.get(record_id, [])}
-        index.marks.append(sum(1 << n for n, check in enumerate(CHECKS) if check in checks))
+        verdicts = support.of(record_id, limits.matrices)
+        if any(entry["unsure"] for entry in verdicts):
+            checks.add(UNSURE_TITLE)
+        named = enumerate((*CHECKS, UNSURE_TITLE))
+        index.marks.append(sum(1 << n for n, check in named if check in checks))
         facts_of = facts.of(record_id, limits.matrices)
         asked = calls.get(record_id, _RecordCalls())
         sides = [
@@ -238,6 +246,7 @@ def _chunk_details(
             | asked.of_claims(claims_of.get(side, []))
             for side in sides_of(record, claims_of)
         ]
+        _mark_unsure(sides, verdicts)
         if facts_of and "missing" in facts_of:
             components = [
                 one and {k: v for k, v in one.items() if k not in FACT_COMPONENTS}
@@ -246,7 +255,6 @@ def _chunk_details(
                 for name, one in zip(index.metrics, components, strict=True)
             ]
         block = blocks.of(record, limits.matrices)
-        verdicts = support.of(record_id, limits.matrices)
         most_chars = MAX_TEXT_CHARS if verdicts else MAX_COMPARED_CHARS  # evidence is shown there
         yield (
             {
@@ -274,6 +282,14 @@ def _chunk_details(
                 "calls_left_out": asked.left_out,
             },
         )
+
+
+def _mark_unsure(sides: Sequence[JSON], verdicts: Sequence[JSON]) -> None:
+    """Put a mark beside each claim whose verdict is unsure."""
+    unsure = {(entry["side"], claim) for entry in verdicts for claim in entry["unsure"]}
+    for side in sides:
+        for claim in sorted(claim for name, claim in unsure if name == side["side"]):
+            side.setdefault("marks", {}).setdefault(claim, []).append("the verdict is unsure")
 
 
 def _components(text: str | None) -> JSON | None:

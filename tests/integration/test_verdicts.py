@@ -50,7 +50,8 @@ def test_the_verdicts_of_a_result(tmp_path: Path) -> None:
     ]
     assert found.verdicts["evidence"][0] == "Cleo sold the bike."
     assert found.verdicts["probability"].min() == pytest.approx(0.2)
-    assert "; 2 supported, 1 contradicted, 1 unmentioned" in repr(found)
+    assert found.verdicts["uncertainty"].to_list() == pytest.approx([0, 0.4, 0.4, 0.08])
+    assert "; 2 supported, 1 contradicted, 1 unmentioned; 0 of 4 are unsure" in repr(found)
     with pytest.raises(ConfigError, match="unknown table suport; is support meant"):
         found.table("suport")
     assert found.table("records").height == 2
@@ -61,7 +62,7 @@ def test_a_run_ends_with_totals_of_verdicts(tmp_path: Path, cli: Command) -> Non
     path, out = write_jsonl(tmp_path / "rows.jsonl", ROWS), tmp_path / "run"
     options = ("--metrics", "faithfulness,rouge-1:against=source", "--units", "sentences")
     shown = cli("run", path, "--out", out, *options)
-    assert " claims: 2 supported, 1 contradicted, 1 unmentioned\n" in shown.out
+    assert " claims: 2 supported, 1 contradicted, 1 unmentioned; 0 of 4 are unsure\n" in shown.out
     metrics = cli("run", path, "--out", out, *options, "--json").json()["metrics"]
     totals = {name: row.get("verdicts") for name, row in metrics.items()}
     counts = {"supported": 2, "contradicted": 1, "unmentioned": 1}

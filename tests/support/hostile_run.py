@@ -62,7 +62,8 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
     support = dict.fromkeys(schemas.SUPPORT.schema, string) | dict.fromkeys(
         ("claim_position", "source_index", "evidence_index", "probability", "contradiction"), 0
     )
-    support |= {"side": "a", "verbatim": True, "truncated": False}
+    support |= {"side": "a", "verbatim": True, "truncated": False, "uncertainty": 0}
+    support["votes"] = [{"verifier": string, "verdict": string, "probability": 0.5}]
     scores = schemas.SCORES.frame(
         [
             score | {"id": name} | row

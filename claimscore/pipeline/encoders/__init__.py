@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
@@ -18,7 +18,7 @@ from claimscore.pipeline.encoders.devices import (
     resolve_device,
     shared_device,
 )
-from claimscore.pipeline.encoders.protocols import Model, PairClassifier, TokenEncoder
+from claimscore.pipeline.encoders.protocols import Model, PairClassifier, TokenEncoder, Verifiers
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.encoders.served import load as load_served
 
@@ -91,8 +91,16 @@ def resolve_auto(config: EncoderConfig, roles: Iterable[str]) -> EncoderConfig:
 
 
 def load_model(role: str, config: EncoderConfig) -> Model:
-    """Load the model of a role; `ConfigError` where it cannot be had or used."""
+    """Load the model of a role, as `verifier` several; `ConfigError` where one cannot be had or
+    used."""
     check_named(role, config)
+    if role == "verifier" and config.verifier not in config.judges:
+        alone = [
+            dataclasses.replace(config, verifier=name, second_opinion="all")
+            for name in config.judges
+        ]
+        members: list[Any] = [load_model(one.role_of(role), one) for one in alone]
+        return Verifiers(tuple(members)) if len(members) > 1 else members[0]
     config = resolve_auto(config, [role])
     if is_served(getattr(config, role) or ""):
         return cast(Model, load_served(role, config))

@@ -83,6 +83,17 @@ class Verifier(PairClassifier, Protocol):
     def limit(self) -> int | None: ...
 
 
+class Verifiers(NamedTuple):
+    """Several verifiers, of which each is asked by itself."""
+
+    members: tuple[Verifier, ...]
+
+    @property
+    def info(self) -> ModelInfo:
+        """Those of all, each part joined."""
+        return ModelInfo(*map("+".join, zip(*(one.info for one in self.members), strict=True)))
+
+
 class TokenLayers(NamedTuple):
     """One text's own tokens (no special ones): unit-length ``layers`` ``[L, tokens, d]``,
     what each token reads in the text, and the number of the word that it belongs to."""

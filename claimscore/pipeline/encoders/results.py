@@ -89,6 +89,9 @@ class ModelStore:
         A classifier or an embedder has results to store where its ``facts`` say what its numbers
         depend on besides `info`, and its ``truncates`` which items it cuts.
         """
+        if members := getattr(model, "members", ()):
+            several: Any = model
+            return cast(Model, several._replace(members=tuple(map(self.around, members))))
         has_results = hasattr(model, "classify") or hasattr(model, "embed")
         is_known = getattr(model, "facts", None) is not None
         return StoredModel(model, self) if has_results and is_known else model

@@ -60,7 +60,7 @@ from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
 from claimscore.runs import RunDirectory, damage_as_error
-from claimscore.tables import FAILURES, TABLES, Table
+from claimscore.tables import FAILURES, OPINIONS, TABLES, Table
 from claimscore.types import Completion, Failure
 
 #: Of larger inputs every n-th chunk is counted, about so many records in all; fewer by a run that
@@ -203,6 +203,8 @@ class _DryStage:
             left = ChunkTodo(chunk, self._plan.tasks, self._plan.passes)
         missing = {planned.task.name: planned for planned in left.tasks}
         tables: dict[str, pl.DataFrame] = {}
+        if (earlier := self._there(chunk, OPINIONS)).height:  # else all claims may be unsure
+            tables[OPINIONS.name] = earlier
         for task in (planned.task for planned in self._plan.tasks):
             if task.after and not stands_in:
                 continue
@@ -280,6 +282,10 @@ class _DryStage:
         for name, n in counted.items():
             if n < n_total:
                 yield f"{name}: counted on {n:,} of {n_total:,} records"
+        encoders = self._config.encoders
+        if encoders.second_opinion == "unsure":
+            first, second = encoders.verifiers
+            yield f"{second}: at most; it is asked about those claims that {first} is unsure of"
         for name in sorted(self._engines):
             for before in sorted(self._guessed_for(TASKS[name].after)):
                 rows = "claims" if before == "decompose" else before
@@ -295,11 +301,12 @@ class _DryStage:
         """A pass's counts on some of the records, for all of them."""
         step, role, n_total = planned.step, planned.model_pass.role, self._n_total
         encoders = self._config.encoders
+        n_models = max(1, len(encoders.judges)) if role == "verifier" else 1
         return PassEstimate(
             step,
             role,
             getattr(encoders, role),
-            round(self._items[step] * n_total / (self._n_stood_in or 1)),
+            round(n_models * self._items[step] * n_total / (self._n_stood_in or 1)),
             self._n_stood_in < n_total or bool(self._guessed_for(planned.model_pass.after)),
             planned.model_pass.unit,
             recall_pace(step, role, encoders),

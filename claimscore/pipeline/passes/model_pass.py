@@ -18,7 +18,7 @@ from claimscore.pipeline.tasks.base import side_texts
 from claimscore.tables import CLAIMS, FAILURES, SIDE_COLUMNS, Table, counted
 
 #: The tables of a chunk that passes read.
-TABLES_READ = ("records", "claims", "facts", "failures")
+TABLES_READ = ("records", "claims", "facts", "opinions", "failures")
 
 #: Told how many items a model is about to judge; gives what to call after each batch.
 Listen = Callable[[int], OnBatch]
@@ -210,7 +210,7 @@ class _Counted(Exception):
 class _NoModel:
     """In the place of a model, which is not asked; what passes look at before they ask."""
 
-    limit = threshold = text_lengths = None
+    limit = threshold = text_lengths = members = None
     told_of_parts = True
     kind = "nli"
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import ceil
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from claimscore.config import LLM_VERIFIER, EncoderConfig
 from claimscore.evidence import Span, copies, premises, ranked, shared_words
 from claimscore.metrics.support import (
     BEST,
@@ -32,24 +33,29 @@ from claimscore.metrics.support import (
     MODEL,
     SENTENCES,
     SUPPORTED,
+    UNSURE,
     WINDOWS,
+    Row,
+    by_claim,
+    joined,
+    members_of,
     threshold_of,
     uncertainty,
     verdicts,
 )
 from claimscore.pipeline.encoders.distinct import Pair
-from claimscore.pipeline.encoders.protocols import Verifier
+from claimscore.pipeline.encoders.protocols import OnBatch, Verifier
 from claimscore.pipeline.passes.model_pass import (
     ModelPass,
+    PassAnswer,
     PassInput,
     PassResult,
     failed_side,
-    pass_result,
     texts_of,
     without_rejected,
 )
 from claimscore.pipeline.passes.pair_nli import judged_pairs
-from claimscore.tables import SUPPORT
+from claimscore.tables import FAILURES, OPINIONS, SUPPORT
 from claimscore.text import normal_form, split_sentences
 
 logger = logging.getLogger("claimscore")
@@ -101,11 +107,52 @@ class _ReadText:
             yield from ((text(span), hypothesis) for span in spans)
 
 
-def support_pass(given: PassInput) -> PassResult:
-    """A row for each claim of the second side with each text of the first."""
+def support_pass(given: PassInput, encoders: EncoderConfig | None = None) -> PassResult:
+    """A row for each claim of the second side with each text of the first.
+
+    Of several verifiers it is that of their votes, or, where the language model is asked after this
+    pass, that of the first one. A second one is asked about all claims or those that the first one
+    is unsure of. A record that one of them cannot take has no rows.
+    """
+    encoders = encoders or EncoderConfig()
     over, side = given.need.over
     source_side, asked, evidence = f"{over}.{BEST}".split(".")[:3]
-    read = _read_by(given.model) if asked == MODEL else asked
+    of_need = {"side": side, "source_side": source_side, "read": f"{asked}.{evidence}"}
+    is_last = not encoders.llm_is_second
+    votes: dict[str, list[Row]] = {name: [] for name in encoders.verifiers}
+    if is_last and LLM_VERIFIER in votes:
+        votes[LLM_VERIFIER] = given.read(OPINIONS.name).filter(**of_need).to_dicts()
+    failures, n_before = list[dict[str, Any]](), 0
+    for name, model in zip(encoders.judges, members_of(given.model), strict=True):
+        first = votes[encoders.verifiers[0]] if encoders.second_opinion == "unsure" else []
+        sure = {
+            (row["id"], row["source_index"], row["claim_position"])
+            for row in first
+            if row["uncertainty"] < UNSURE
+        }
+        judged = _judged_by(given, model, of_need, sure, n_before)
+        n_before += sum(text.n_pairs for text in judged.items)
+        votes[name] = judged.answer
+        failures += judged.failures
+    left_out = given.broken.union(row["id"] for row in failures)
+    joint = [joined(of_claim) for of_claim in by_claim([*chain(*votes.values())]).values()]
+    table = SUPPORT if is_last else OPINIONS
+    rows = table.frame([row for row in joint if row["id"] not in left_out])
+    return PassResult({table.name: rows}, FAILURES.frame(failures))
+
+
+def _judged_by(
+    given: PassInput,
+    model: Verifier,
+    of_need: Mapping[str, str],
+    sure: Container[tuple[str, int, int]],
+    n_before: int,
+) -> PassAnswer[_ReadText, list[Row]]:
+    """The votes of one verifier on the claims that are not `sure` yet; `n_before` pairs were judged
+    by others."""
+    asked, evidence = of_need["read"].split(".")
+    side, source_side = of_need["side"], of_need["source_side"]
+    read = _read_by(model) if asked == MODEL else asked
     texts = texts_of(given.records, source_side)
     claims: dict[str, list[str]] = {}
     mine = given.claims.filter(side=side).select("id", "text")
@@ -118,27 +165,23 @@ def support_pass(given: PassInput) -> PassResult:
         for index, text in texts.get(record, ())
     ]
     sizes = _Sizes(
-        given.model, (*chain(*(sentences for *_, sentences in split)), *chain(*claims.values()))
+        model, (*chain(*(sentences for *_, sentences in split)), *chain(*claims.values()))
     )
     every = [
-        _read_text(record, index, sentences, claims[record], (read, evidence), sizes)
+        _read_text(record, index, sentences, claims[record], (read, evidence), sizes, sure)
         for record, index, sentences in split
     ]
 
-    def ask(left: list[_ReadText]) -> list[dict[str, Any]]:
-        return _rows(given, left)
+    def listen(n_pairs: int) -> OnBatch:
+        hear = given.listen(n_before + n_pairs)
+        return lambda done: hear(n_before + done)
 
-    judged = without_rejected("support", every, ask, side=failed_side(given.need.sides))
-    return pass_result(
-        SUPPORT,
-        SUPPORT.frame(judged.answer),
-        judged.failures,
-        given.model.info,
-        side=pl.lit(side),
-        source_side=pl.lit(source_side),
-        read=pl.lit(f"{asked}.{evidence}"),
-        verifier=pl.lit(given.model.kind),
-    )
+    def ask(left: list[_ReadText]) -> list[Row]:
+        rows = _rows(dataclasses.replace(given, model=model, listen=listen), left)
+        of_model = {**of_need, "verifier": model.kind, **model.info._asdict()}
+        return [row | of_model for row in rows]
+
+    return without_rejected("support", every, ask, side=failed_side(given.need.sides))
 
 
 def _read_by(verifier: Verifier) -> str:
@@ -184,6 +227,7 @@ def _read_text(
     claims: list[str],
     how: tuple[str, str],
     sizes: _Sizes,
+    sure: Container[tuple[str, int, int]],
 ) -> _ReadText:
     most, (read, evidence) = sizes.most(claims), how
     shown = list[tuple[int, str]]()
@@ -198,7 +242,8 @@ def _read_text(
         shown += [(place, part) for part in _parts(sentence, most, sizes)]
     sentences = [normal_form(part) for _, part in shown]
     known = copies(whole, claims)
-    asked = [claim for claim in range(len(claims)) if claim not in known]
+    places = (claim for claim in range(len(claims)) if (record, index, claim) not in sure)
+    asked = [claim for claim in places if claim not in known]
     near = dict(zip(asked, shared_words(sentences, [claims[at] for at in asked]).T, strict=True))
     make = functools.partial(
         premises,
@@ -232,8 +277,8 @@ def _rows(given: PassInput, texts: Sequence[_ReadText]) -> list[dict[str, Any]]:
     cut = pl.concat([call.truncated for call in calls])
     threshold, rows, start = threshold_of(given.model), list[dict[str, Any]](), 0
     for text in texts:
-        for claim, said in enumerate(text.claims):
-            row: dict[str, Any] = {"id": text.id, "claim_position": claim, "claim": said}
+        for claim in sorted({*text.copies, *text.premises}):
+            row: Row = {"id": text.id, "claim_position": claim, "claim": text.claims[claim]}
             row |= {"source_index": text.place, "verbatim": claim in text.copies}
             if claim in text.copies:
                 contradiction = 0.0 if given.model.kind == "nli" else None
@@ -246,7 +291,8 @@ def _rows(given: PassInput, texts: Sequence[_ReadText]) -> list[dict[str, Any]]:
                 of_claim = cut[start:stop]
                 row["truncated"] = None if of_claim[0] is None else of_claim.any()
                 start = stop
-            rows.append(row | {"uncertainty": uncertainty(row["probability"])})
+            sure = {"uncertainty": uncertainty(row["probability"]), "threshold": threshold}
+            rows.append(row | sure)
     return rows
 
 
@@ -295,3 +341,13 @@ def _evidence(
 
 
 SUPPORT_PASS = ModelPass("support", "verifier", support_pass, after=("decompose",))
+
+
+def pass_of(encoders: EncoderConfig) -> ModelPass:
+    """The pass as this run does it: it joins the votes of several verifiers, after the language
+    model where that is asked first."""
+    if len(encoders.verifiers) == 1:
+        return SUPPORT_PASS
+    first = () if encoders.llm_is_second or LLM_VERIFIER not in encoders.verifiers else ("verify",)
+    compute = functools.partial(support_pass, encoders=encoders)
+    return dataclasses.replace(SUPPORT_PASS, compute=compute, after=(*SUPPORT_PASS.after, *first))

@@ -152,6 +152,9 @@ class Task:
     `objection`, where there is one, says what is wrong with a checked answer about a unit, "" for
     nothing; the model is told so and asked once more. `shared` is the long field at the head of
     the prompt that the questions about several units have in common.
+
+    `after` are the tasks, and the kinds of model passes, that come before it; it gets the tables of
+    these tasks, and those that it `reads` besides.
     """
 
     name: str
@@ -162,6 +165,7 @@ class Task:
     rows: Callable[[Unit, Mapping[str, Any]], list[dict[str, Any]]]
     sides: Callable[[Sequence[str]], tuple[str, ...]]
     after: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     fields: tuple[str, ...] = FIELDS
     n_required: int = 1
     known: Callable[[TaskInput], list[dict[str, Any]]] = lambda given: []

@@ -19,16 +19,22 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from claimscore.config import LLM_VERIFIER
+import polars as pl
+
+from claimscore.config import LLM_VERIFIER, EncoderConfig
 from claimscore.evidence import copies, excerpt
 from claimscore.metrics.support import (
     BEST,
     CONTRADICTED,
     MODEL,
+    OF_CLAIM,
     SUPPORTED,
     THRESHOLD,
     UNMENTIONED,
+    UNSURE,
     VERDICTS,
+    by_claim,
+    joined,
     uncertainty,
     verdicts,
 )
@@ -42,7 +48,7 @@ from claimscore.pipeline.tasks.base import (
     sides_and_source_in,
     value_probabilities,
 )
-from claimscore.tables import REFERENCES_SIDE, SOURCE_SIDE, SUPPORT
+from claimscore.tables import OPINIONS, REFERENCES_SIDE, SOURCE_SIDE, SUPPORT
 from claimscore.text import split_sentences
 from claimscore.types import Completion
 
@@ -111,8 +117,11 @@ def _texts(given: TaskInput) -> Iterator[_SourceText]:
 
 
 def _units(given: TaskInput) -> list[Unit]:
-    """One unit a claim and window of a text, window by window."""
+    """One unit a claim and window of a text, window by window; those of the claims that an earlier
+    verifier is unsure of, where one was asked."""
     most_bytes, units = given.window_tokens * _BYTES_A_TOKEN, list[Unit]()
+    earlier = _earlier(given)
+    unsure = by_claim([row for row in earlier or () if row["uncertainty"] >= UNSURE])
     for source in _texts(given):
         asked = [unit for unit in source.claims if unit.place[0] not in source.copies]
         kept = None
@@ -124,12 +133,23 @@ def _units(given: TaskInput) -> list[Unit]:
                     unit, more={**unit.more, "source": window}, place=(*unit.place[:2], start)
                 )
                 for unit in asked
+                if earlier is None or (unit.id, unit.side, *unit.place[:2]) in unsure
             ]
     return units
 
 
+def _earlier(given: TaskInput) -> list[dict[str, Any]] | None:
+    """What a verifier said that was asked before; None where there is none, or none yet."""
+    if OPINIONS.name not in given.tables:
+        return None
+    sides = pl.col("side").is_in({item.side for item in given.texts})
+    return given.tables[OPINIONS.name].filter(sides).to_dicts()
+
+
 def _known(given: TaskInput) -> list[dict[str, Any]]:
-    """The rows of claims that a sentence says word for word."""
+    """The rows of an earlier verifier, or those of claims that a sentence says word for word."""
+    if (earlier := _earlier(given)) is not None:
+        return earlier
     answer = {"verdict": SUPPORTED, "evidence": None, "probabilities": {SUPPORTED: 1.0}}
     return [
         row | {"verbatim": True, "evidence_index": place, "evidence": source.sentences[place]}
@@ -273,7 +293,7 @@ def deciding(rows: Iterable[dict[str, Any]], *columns: str) -> list[dict[str, An
     """
     kept: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        place = tuple(row[name] for name in columns)
+        place = tuple(row.get(name) for name in columns)
         known = kept.setdefault(place, row)
         most = max(known["probability"], row["probability"])
         of_most = {"probability": most, "uncertainty": uncertainty(most)}
@@ -282,8 +302,15 @@ def deciding(rows: Iterable[dict[str, Any]], *columns: str) -> list[dict[str, An
 
 
 def _join(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a claim and text: that of the window which decides."""
-    return deciding(rows, "id", "side", "claim_position", "source_index")
+    """One row a claim and text: that of the window which decides; of several samples, and with an
+    earlier verifier's, that of all votes."""
+    joint, rows = [], [{"threshold": THRESHOLD, **row} for row in rows]
+    for votes in by_claim(deciding(rows, *OF_CLAIM, "verifier", "sample")).values():
+        samples = [row for row in votes if "sample" in row]
+        names = [f"sample {row['sample'] + 1}" for row in samples]
+        own = [joined(samples, names)] if samples else []
+        joint.append(joined([*(row for row in votes if "sample" not in row), *own]))
+    return joint
 
 
 def _weight(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -328,6 +355,7 @@ VERIFY = Task(
     fields=("text", "source", "sentence"),
     n_required=2,
     join=_join,
+    samples=True,
     findings=_findings,
     top_logprobs=TOP_LOGPROBS,
     refine=_refine,
@@ -335,3 +363,12 @@ VERIFY = Task(
     shared="source",
     labels=(SUPPORTED, UNMENTIONED),
 )
+
+
+def verify_task(encoders: EncoderConfig) -> Task:
+    """The task as this run does it: beside another verifier it is asked first, for the pass
+    `support` to join, or after that pass about what it left unsure."""
+    if encoders.llm_is_second:
+        after = (*VERIFY.after, "support")
+        return dataclasses.replace(VERIFY, after=after, reads=(OPINIONS.name,))
+    return dataclasses.replace(VERIFY, table=OPINIONS) if encoders.judges else VERIFY

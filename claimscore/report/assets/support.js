@@ -1,10 +1,10 @@
-/* Claims with verdict and evidence, unsupported ones first; of several texts also a grid of both. */
+/* Claims with verdict and evidence, unsure and then unsupported ones first; of several texts also a grid of both. */
 import { button, el, tableOf } from "./dom.js";
 import { gridPanel, pairLine } from "./grid.js";
 import { tooMany } from "./matrix.js";
 import { columnOf, pointOut, tag } from "./sentences.js";
 
-// A row is [claim, text, verdict, probability of support, evidence]; verdicts in the order of a list.
+// A row is [claim, text, verdict, probability of support, evidence, votes]; verdicts in the order of a list.
 const JUDGED = { C: "contradicted", N: "unmentioned", E: "supported" };
 // Over several texts support counts before contradiction, and that before none.
 const WEIGHT = { E: 2, C: 1, N: 0 };
@@ -80,8 +80,9 @@ function evidenceOf(record, found, row) {
 function claimRows(record, found) {
   const claims = (record.sides.find((side) => side.side === found.side) || { claims: [] }).claims;
   const order = Object.keys(JUDGED);
+  const sure = (row) => (found.unsure.includes(row[0]) ? found.unsure.indexOf(row[0]) : found.unsure.length);
   return [...decisive(found).values()]
-    .sort((one, other) => order.indexOf(one[2]) - order.indexOf(other[2]) || one[0] - other[0])
+    .sort((one, other) => sure(one) - sure(other) || order.indexOf(one[2]) - order.indexOf(other[2]) || one[0] - other[0])
     .map((row) => [row, claims[row[0]] || ""]);
 }
 
@@ -90,7 +91,8 @@ function claimTable(record, found, heading) {
   const line = ([row, claim]) => {
     const made = el("tr", { "data-unit": found.side + ":" + row[0] },
       el("th", { scope: "row" }, el("span", { class: "tag" }, tag(found.side, row[0])), el("span", { dir: "auto" }, claim)),
-      el("td", {}, el("span", { class: "tint " + row[2] }, JUDGED[row[2]]), row[3] === null ? null : el("span", { class: "score" }, " " + row[3].toFixed(2))),
+      el("td", {}, el("span", { class: "tint " + row[2] }, JUDGED[row[2]]), row[3] === null ? null : el("span", { class: "score" }, " " + row[3].toFixed(2)),
+        found.unsure.includes(row[0]) ? el("span", { class: "mark" }, "unsure") : null, row[5] ? el("span", { class: "hint" }, " " + row[5]) : null),
       el("td", { class: "message" }, row[2] === "N" ? el("span", { class: "sr" }, "nearest: ") : null, evidenceOf(record, found, row)));
     made.addEventListener("mouseenter", () => pointOut(found.side, row[0], true));
     made.addEventListener("mouseleave", () => pointOut(found.side, row[0], false));

@@ -88,8 +88,10 @@ def test_a_language_model_verifies_claims(tmp_path: Path, cli: Command) -> None:
     assert rows["probability"].to_list() == pytest.approx([1, 0.25, 0.25, 1, 0.25, 0.25])
     assert rows["evidence_index"].to_list() == [0, None, None, 2, None, None]
     shown = " ".join(cli("status", out, "--record", "one").out.split())
-    assert f"claim of summary {CLEAN} supported (support 1.00): {CLEAN} claim of" in shown
-    assert f"claim of summary {WARM} contradicted (support 0.25) claim of" in shown
+    unsure = f"claim of summary {WARM} contradicted (support 0.25), unsure claim of"
+    assert unsure in shown
+    sure = f"claim of summary {CLEAN} supported (support 1.00): {CLEAN}"
+    assert shown.index(unsure) < shown.index(sure)
     refused = cli("status", out, "--record", "three")
     assert (refused.status, "no record 'three'" in refused.err) == (2, True)
     assert rows.select("verifier", "prompt", "prompt_version").unique().row(0) == (
@@ -212,12 +214,17 @@ def test_the_report_shows_the_evidence_and_what_was_asked(tmp_path: Path, cli: C
         cli(*call_of(tmp_path, server, "--window-tokens", "100"))
         cli("report", out)
     one, two = Page((out / "report.html").read_text(encoding="utf-8")).details()
-    assert [row[2:] for row in two["support"][0]["rows"]] == [["E", 1.0, BIG], ["N", 0.25, None]]
+    assert [row[2:] for row in two["support"][0]["rows"]] == [
+        ["E", 1.0, BIG, ""],
+        ["N", 0.25, None, ""],
+    ]
+    assert two["support"][0]["unsure"] == [1]
     assert two["support"][0]["quotes"]
     assert one["sides"][0]["marks"] == {
         "1": [
             "asked about again: the evidence was not in the text",
             "the evidence of a verdict is not in the text and was dropped",
+            "the verdict is unsure",
         ]
     }
     calls = [call for record in (one, two) for call in record["calls"]]

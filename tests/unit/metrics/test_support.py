@@ -127,6 +127,7 @@ def test_counts_and_probabilities_of_claims() -> None:
         "supported": 1,
         "contradicted": 1,
         "unmentioned": 1,
+        "unsure": 1,
         "mean_probability": pytest.approx((0.9 + 0.2 + 0.3) / 3),
         "least_probability": pytest.approx(0.2),
         "texts": 2,

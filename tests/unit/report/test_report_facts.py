@@ -78,6 +78,16 @@ def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
     assert len(found["blocks"]["summary.sentence"]) == 2
 
 
+def test_the_least_sure_claim_is_first_and_votes_are_named() -> None:
+    votes = [{"verifier": name, "probability": p} for name, p in (("m", 0.25), ("n", 0.75))]
+    rows = support_rows("x", [[0.9], [0.3], [0.5]])
+    rows[2] |= {"votes": votes}
+    support = SupportRows(schemas.SUPPORT.frame([row | {"model": "m"} for row in rows]))
+    (found,) = support.of("x", SizeLimit())
+    assert found["unsure"] == [2, 1]
+    assert [row[5] for row in found["rows"]] == ["", "", "m 0.25, n 0.75"]
+
+
 def test_support_of_one_way_of_reading_is_shown_while_there_is_room() -> None:
     rows = [
         *support_rows("x", [[0.9, 0.1]], read="window"),
@@ -90,6 +100,7 @@ def test_support_of_one_way_of_reading_is_shown_while_there_is_room() -> None:
         ("summary", "source", 1, 2),
         ("references", "summary", 1, 1),
     ]
-    assert found[0]["rows"] == [[0, 0, "E", 0.9, None], [0, 1, "N", 0.1, None]]
+    assert found[0]["rows"] == [[0, 0, "E", 0.9, None, ""], [0, 1, "N", 0.1, None, ""]]
+    assert [one["unsure"] for one in found] == [[], [0]], "by the text that supports it most"
     assert [one.get("rows") for one in support.of("x", SizeLimit(10))] == [None, None]
     assert support.of("y", SizeLimit()) == []
