@@ -297,9 +297,7 @@ class EncoderConfig:
         help="As --nli, or llm; several vote.",
     )
     second_opinion: Literal["all", "unsure"] = model_option(
-        "all",
-        hidden=True,
-        help="Claims that the second verifier is asked about.",
+        "all", hidden=True, help="Claims that the second verifier is asked about."
     )
     verifier_labels: tuple[str, ...] = model_option(
         (),

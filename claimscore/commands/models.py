@@ -31,6 +31,7 @@ MODEL_CHOICES: tuple[tuple[str, str, str], ...] = (
     ("--verifier", "nli", "the model of --nli judges whether texts support claims"),
     ("--verifier", "ORG/NAME or PATH", "another NLI model, or MiniCheck, FactCC and their kin"),
     ("--verifier", "tei:URL", "an NLI model behind a text-embeddings-inference server"),
+    ("--verifier", "nli,llm", "several, whose probabilities are averaged"),
     ("--verifier", "llm", "a language model that quotes the text, MiniCheck or Granite Guardian"),
     ("--embedder", "embedded", "all-MiniLM-L6-v2: sentence embeddings (extra: offline)"),
     ("--embedder", "ORG/NAME or PATH", "a sentence-transformers model, or any encoder"),

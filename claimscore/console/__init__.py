@@ -94,8 +94,7 @@ def counted(counts: Mapping[str, int]) -> str:
 
 
 def verdict_totals(metric: Mapping[str, Any]) -> list[str]:
-    """`79 supported, 5 contradicted, 74 unmentioned; 12 of 158 are unsure`, of a metric that counts
-    claims."""
+    """`79 supported, 79 unmentioned; 12 of 158 are unsure`, of a metric that counts claims."""
     if not (totals := metric.get("verdicts")):
         return []
     counts = ", ".join(f"{n:,} {verdict}" for verdict, n in totals.items())

@@ -140,8 +140,7 @@ class Prompt:
         return OutputSchema(self.name, json_schema(output, f"prompt {self.name}: output"))
 
     def sampled(self, n: int) -> Prompt:
-        """The prompt with `n` answers to each question, at `SAMPLED` where its temperature is 0; as
-        it is for one."""
+        """The prompt with `n` answers to each question; several are at `SAMPLED` in place of 0."""
         if n == 1:
             return self
         of_sentence, of_summary = (

@@ -262,8 +262,7 @@ class SupportRows:
 
 
 def _unsure(rows: pl.DataFrame) -> list[int]:
-    """The places of claims that are unsure beside the text that supports them most, the least sure
-    first."""
+    """Claims that are unsure beside the text that supports them most, the least sure first."""
     best = rows.group_by("claim_position", maintain_order=True).agg(pl.col("probability").max())
     unsure = best.with_columns(u=uncertainty(pl.col("probability"))).filter(pl.col("u") >= UNSURE)
     places: list[int] = unsure.sort("u", descending=True, maintain_order=True)[:, 0].to_list()

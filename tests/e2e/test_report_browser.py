@@ -18,6 +18,7 @@ from claimscore.evaluation.labels import LabelsConfig, evaluate_labels
 from claimscore.report import DetailChunk, ReportTables, write_report
 from claimscore.report.evaluation_page import write_label_page
 from tests.support.evaluation_pages import PAGES
+from tests.support.frames import support_rows
 from tests.support.hostile_run import EVIL, hostile
 from tests.support.labelled_runs import read_sheet, write_judged_run
 from tests.support.made_up_run import claim_rows
@@ -302,6 +303,33 @@ def test_claims_stand_beside_verdict_and_evidence(browser: Browser, made_up: Mak
     ]  # fmt: skip
     page.hover(".matrix td[tabindex='0']")
     assert "The lid is stiff." in page.inner_text(".readout")
+
+
+def test_unsure_verdicts_come_first_and_can_be_filtered(browser: Browser, made_up: MakeUp) -> None:
+    """The least sure first; a claim is as sure as beside the text that supports it most."""
+    texts = ("It is fast.", "It is red.", "It is new.")
+    chunks = []
+    for record, p in (("x", (0.1, 0.45, 0.7)), ("y", (0.1, 0.9, 0.8))):
+        rows = support_rows(record, [[value] for value in p])
+        rows[1]["votes"] = [{"verifier": n, "probability": v} for n, v in (("m", 0.4), ("n", 0.5))]
+        chunks.append(
+            DetailChunk(
+                pl.DataFrame([{"id": record, "source": "A kettle.", "summary": " ".join(texts)}]),
+                schemas.CLAIMS.frame(claim_rows(record, "summary", [(" ".join(texts), *texts)])),
+                schemas.NLI.empty(),
+                support=schemas.SUPPORT.frame([row | {"model": "m"} for row in rows]),
+            )
+        )
+    page = browser.open(made_up(1, chunks=lambda: chunks), "#record-x")
+    assert page.locator("table.support th[scope=row] [dir]").all_inner_texts() == [
+        *("It is red.", "It is new.", "It is fast."),
+    ]
+    marked = page.locator("table.support tr", has_text="unsure").all_inner_texts()
+    assert ["m 0.4, n 0.5" in row for row in marked] == [True, False]
+    assert page.locator(".mark", has_text="the verdict is unsure").count() == 2
+    page.click("text=Explore records")
+    page.select_option("label:has-text('Show') >> select", label="Claims: unsure verdicts")
+    page.wait_for_selector(".found:text('1 of 2')")
 
 
 def test_figures_and_tables_can_be_taken_away(browser: Browser, made_up: MakeUp) -> None:

@@ -153,8 +153,7 @@ class Task:
     nothing; the model is told so and asked once more. `shared` is the long field at the head of
     the prompt that the questions about several units have in common.
 
-    `after` are the tasks, and the kinds of model passes, that come before it; it gets the tables of
-    these tasks, and those that it `reads` besides.
+    `after` are tasks, whose tables it gets, and kinds of model passes; it `reads` others besides.
     """
 
     name: str
