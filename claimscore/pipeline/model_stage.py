@@ -32,23 +32,12 @@ from claimscore.pipeline.plan import ChunkTodo, PlannedPass
 from claimscore.pipeline.progress import PassDone, Progress, ProgressReporter
 from claimscore.pipeline.settings import add_settings, model_settings
 from claimscore.runs import RunDirectory
-from claimscore.types import JSON
 
 #: A chunk is given to so many workers that die over it, one after the other; then the run stops.
 CHUNK_TRIES = 5
 
 #: Says whether the run ends: no batch is begun any more.
 IsOver = Callable[[], bool]
-
-
-class WorkCounts(Protocol):
-    """Where the work of models is counted: `Progress`, or what a process tells another one."""
-
-    def add_pairs(self, chunk: int, pairs: int, share: float) -> None:
-        """A batch of so many pairs or texts; now this share of the chunk is done."""
-
-    def add_pass(self, step: str, records: int, items: int, seconds: float) -> None:
-        """A model pass that ended."""
 
 
 #: Takes a step and the tables that it made of a chunk.
@@ -65,7 +54,7 @@ def do_passes(
     tables: Mapping[str, pl.DataFrame],
     write: Write,
     models: Models,
-    counts: WorkCounts,
+    progress: Progress,
     is_over: IsOver,
 ) -> None:
     """Do the model passes of a chunk with these `tables`, in a thread; `write` what each made.
@@ -75,7 +64,7 @@ def do_passes(
     passes, records = item.passes, tables["records"]
     for n_done, planned in enumerate(passes):
         began, waited = time.monotonic(), device_wait_s()
-        batches = _Batches(item.chunk, n_done / len(passes), 1 / len(passes), counts, is_over)
+        batches = _Batches(item.chunk, n_done / len(passes), 1 / len(passes), progress, is_over)
         result = planned.model_pass.compute(
             PassInput(
                 model=models[planned.model_pass.role],
@@ -88,7 +77,7 @@ def do_passes(
         )
         write(planned.step, {**result.rows, "failures": result.failures})
         seconds = time.monotonic() - began - (device_wait_s() - waited)
-        counts.add_pass(planned.step, records.height, batches.n_items, seconds)
+        progress.add_pass(planned.step, records.height, batches.n_items, seconds)
 
 
 class _Batches:
@@ -96,11 +85,11 @@ class _Batches:
     another `share` of it."""
 
     def __init__(
-        self, chunk: int, done: float, share: float, counts: WorkCounts, is_over: IsOver
+        self, chunk: int, done: float, share: float, progress: Progress, is_over: IsOver
     ) -> None:
         self.n_items = 0
         self._chunk, self._done, self._share = chunk, done, share
-        self._counts, self._is_over = counts, is_over
+        self._progress, self._is_over = progress, is_over
         self._n_done = 0
 
     def listen(self, n_items: int) -> OnBatch:
@@ -110,7 +99,7 @@ class _Batches:
 
     def _on_batch(self, items_done: int) -> None:
         share = self._done + self._share * items_done / max(1, self.n_items)
-        self._counts.add_pairs(self._chunk, items_done - self._n_done, share)
+        self._progress.add_pairs(self._chunk, items_done - self._n_done, share)
         self._n_done = items_done
         if self._is_over():
             raise ChunkUndoneError
@@ -181,10 +170,6 @@ class ModelPool(Protocol):
     """The workers of a run, wherever they are."""
 
     @property
-    def facts(self) -> JSON:
-        """The facts of the models once they are loaded, as `model_settings` gives them."""
-
-    @property
     def workers(self) -> Sequence[ModelWorker]:
         """One for each device; those of this process once `finish_loading` has returned."""
 
@@ -192,7 +177,7 @@ class ModelPool(Protocol):
         """Load the models that are not loaded yet. `ConfigError` where one cannot be used."""
 
     async def tell_of_stop(self, is_over: IsOver) -> None:
-        """Tell the workers once the run is over, where they cannot see it themselves."""
+        """Tell the workers once the run is stopped, where they cannot see it themselves."""
 
 
 class LocalModelWorker:
@@ -218,43 +203,26 @@ class LocalModelWorker:
 
 
 class LocalModels:
-    """A `ModelPool` in this process: a worker for each device.
-
-    `load` gives the workers: at once, or in `finish_loading` where `is_later`.
-    """
+    """A `ModelPool` in this process: a worker for each device."""
 
     def __init__(
-        self,
-        load: Callable[[], Sequence[Worker]],
-        directory: RunDirectory,
-        progress: Progress,
-        *,
-        is_later: bool,
+        self, load: Callable[[], Sequence[Worker]], directory: RunDirectory, progress: Progress
     ) -> None:
-        self.facts: JSON = {}
         self.workers: list[LocalModelWorker] = []
-        self._load, self._is_later = load, is_later
-        self._directory, self._progress = directory, progress
-        if not is_later:
-            self._take(load())
+        self._load, self._directory, self._progress = load, directory, progress
 
     async def finish_loading(self) -> None:
         """Load the models in a thread, and compare them with those that the folder was made with.
 
         A load that is cancelled goes on by itself: nothing waits for it.
         """
-        if not self._is_later or self.workers:
+        if self.workers:
             return
         self._progress.is_loading = True
-        self._take(await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True))
-        add_settings(self._directory, self.facts)
-        self._progress.is_loading = False
-
-    def _take(self, workers: Sequence[Worker]) -> None:
-        if workers:
-            self.facts = model_settings(workers[0].models)  # the same on each
-        for worker in workers:
+        for worker in await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True):
+            add_settings(self._directory, model_settings(worker.models))  # the same on each
             self.workers.append(LocalModelWorker(worker, self._directory, self._progress))
+        self._progress.is_loading = False
 
     async def tell_of_stop(self, is_over: IsOver) -> None:
         """Threads look themselves."""
@@ -286,10 +254,13 @@ def local_models(
 
         return load_workers(roles, config.encoders, one)
 
-    are_here = all(_is_here(getattr(config.encoders, role)) for role in roles)
-    if not are_here:
-        reporter.phase("loading models", directory)
-    yield LocalModels(load, directory, reporter.progress, is_later=bool(roles) and are_here)
+    if all(_is_here(getattr(config.encoders, role)) for role in roles):
+        yield LocalModels(load, directory, reporter.progress)
+        return
+    reporter.phase("loading models", directory)
+    workers = load()
+    add_settings(directory, model_settings(workers[0].models))
+    yield LocalModels(lambda: workers, directory, reporter.progress)
 
 
 def _is_here(model: str | None) -> bool:
@@ -355,7 +326,7 @@ class ModelStage:
         async with anyio.create_task_group() as around:
             around.start_soon(self._end_threads)
             await self._pool.finish_loading()
-            around.start_soon(self._pool.tell_of_stop, self._is_over)
+            around.start_soon(self._pool.tell_of_stop, self._is_stopped)
             async with anyio.create_task_group() as group:
                 for worker in self._pool.workers:
                     for _ in range(worker.threads):
@@ -413,6 +384,9 @@ class ModelStage:
         if self._is_done:
             self._ready.release()
 
+    def _is_stopped(self) -> bool:
+        return self._stopping.is_set() or self._ended.is_set()
+
     def _is_over(self) -> bool:
         """Whether no batch is to be begun any more."""
-        return self._stopping.is_set() or self._ended.is_set() or self._is_done
+        return self._is_stopped() or self._is_done

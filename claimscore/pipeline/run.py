@@ -292,7 +292,6 @@ class _Work:
         if self.config.engine == "ray" and roles:
             from claimscore.pipeline.ray.model_workers import ray_models as open_models
         with open_models(self.config, directory, roles, self.reporter) as models:
-            add_settings(directory, models.facts)
             directory.event("started", records=self.n_records, chunks_todo=len(todo))
             if todo:
                 self._run_stages(todo, models)

@@ -34,7 +34,7 @@ from claimscore.pipeline.llm.question import (
 )
 from claimscore.pipeline.llm.single_flight import GroupCommit, SingleFlight
 from claimscore.pipeline.llm.stats import EngineStats
-from claimscore.pipeline.llm.stopping import GRACE_S, Closed, Halted, Stop
+from claimscore.pipeline.llm.stopping import GRACE_S, Halted, Stop
 from claimscore.types import Completion, Failure, Message, Request
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Engine:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._tasks is not None
-        self._stop.halt(Closed("the engine is closed"), GRACE_S)
+        self._stop.halt(StoppedEarly("the engine is closed"), GRACE_S)
         await self._tasks.__aexit__(None, None, None)
 
     def provider_for(self, task: str) -> Provider:

@@ -20,10 +20,6 @@ class Halted(Exception):
     """Ends a worker after the engine stopped; the call that it worked for raises the reason."""
 
 
-class Closed(StoppedEarly):
-    """The engine was left; raised from calls that still wait for it."""
-
-
 class Stop:
     """The reason to stop, once there is one, and the scopes of all tasks that it concerns."""
 

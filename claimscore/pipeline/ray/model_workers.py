@@ -44,7 +44,7 @@ from claimscore.pipeline.plan import ChunkTodo, PlannedPass
 from claimscore.pipeline.progress import PassDone, Progress, ProgressReporter
 from claimscore.pipeline.ray import INSTALL, plan_layout, refuse_node
 from claimscore.pipeline.ray.cluster import connected, first_line, working_nodes
-from claimscore.pipeline.settings import model_settings
+from claimscore.pipeline.settings import add_settings, model_settings
 from claimscore.runs import RunDirectory
 from claimscore.types import JSON
 
@@ -320,6 +320,7 @@ def ray_models(
         models = RayModels(config, directory, roles, reporter)
         try:
             models.load()
+            add_settings(directory, models.facts)
             yield models
         finally:
             models.close()

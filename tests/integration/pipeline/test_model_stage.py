@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import anyio
 import numpy as np
@@ -217,6 +217,7 @@ def stages(
     out: Path, workers: Sequence[Worker], change: Callable[[LocalModels], Any] = lambda pool: pool
 ) -> Iterator[tuple[Stages, RunDirectory]]:
     with RunDirectory(out) as directory:
+        directory.check_settings({"seed": 0})
         for chunk in range(N_CHUNKS):
             texts = {"summary_a": ["It is warm. It is big."], "summary_b": ["It is old."]}
             frame = pl.DataFrame({"id": [f"r{chunk}"], **texts})
@@ -224,7 +225,7 @@ def stages(
         plan = plan_of(settings(out), ["id", "summary_a", "summary_b"])
         todo = find_todo(plan, directory, N_CHUNKS, retry_failed=False)
         progress = Progress()
-        pool = change(LocalModels(lambda: workers, directory, progress, is_later=False))
+        pool = change(LocalModels(lambda: workers, directory, progress))
         yield Stages(plan, directory, todo, None, pool, progress), directory
 
 
@@ -274,13 +275,13 @@ def test_answers_are_kept_if_models_fail(tmp_path: Path, monkeypatch: pytest.Mon
 class DyingPool:
     """Workers in the place of other processes: one dies over its chunks, `times` of them."""
 
-    facts: ClassVar[dict[str, Any]] = {}
-
     def __init__(self, healthy: LocalModels, times: int) -> None:
-        self.workers = [DyingWorker(times), *healthy.workers]
+        self.workers: list[Any] = [DyingWorker(times)]
+        self._healthy = healthy
 
     async def finish_loading(self) -> None:
-        """Nothing."""
+        await self._healthy.finish_loading()
+        self.workers += self._healthy.workers
 
     async def tell_of_stop(self, is_over: Callable[[], bool]) -> None:
         """Nothing."""

@@ -110,11 +110,12 @@ def chunks_asked(
         async with make(provider, max_concurrency=4) as engine:
             progress = Progress()
             workers = [Worker({"nli": model})]
-            pool = LocalModels(lambda: workers, directory, progress, is_later=False)
+            pool = LocalModels(lambda: workers, directory, progress)
             await Stages(plan, directory, left, engine, pool, progress).run()
 
     provider = FakeProvider(answer)
     with RunDirectory(out) as directory:
+        directory.check_settings({"seed": 0})
         for n in range(n_chunks):
             texts = [f"Room {i} of chunk {n} is warm." for i in range(n_rows)]
             ids = [f"{n}-{i}" for i in range(n_rows)]
