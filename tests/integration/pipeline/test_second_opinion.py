@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from claimscore.errors import RejectedError
 from claimscore.types import Completion, TokenLogprob, Usage
 from tests.fake_server import Body, FakeServer
 from tests.support.command_line import Command
@@ -125,6 +126,30 @@ def test_a_second_opinion_is_asked_for_after_the_models(
     assert "second_opinion=unsure of nli" in summary["metrics"]["faithfulness"]["signature"]
     refused = cli(*call_of(tmp_path, server, "nli,llm", "--nli", nli))
     assert (refused.status, "--second-opinion: was" in refused.err) == (2, True)
+
+
+def test_a_second_opinion_that_failed_is_asked_for_again(
+    tmp_path: Path, tiny: Folders, cli: Command
+) -> None:
+    """Its record has no score meanwhile; what the model said stays."""
+    is_down = True
+
+    async def answer(body: Body) -> Completion:
+        if is_down and body["messages"][1]["content"].endswith(COLD):
+            raise RejectedError("not this one", kind="content_filter")
+        return await verdict(body)
+
+    with FakeServer(answer=answer) as server:
+        options = ("--nli", tiny("bert", "nli"), "--second-opinion", "unsure", "--json")
+        call = call_of(tmp_path, server, "nli,llm", *options)
+        failed = cli(*call)
+        is_down, n_sent = False, len(server.bodies)
+        again = cli(*call, "--retry-failed")
+        assert [b["messages"][1]["content"][-len(COLD) :] for b in server.bodies[n_sent:]] == [COLD]
+    assert (failed.status, failed.json()["records"]["failed"]) == (3, 3)
+    assert {row["stage"] for row in failed.json()["failures"]} == {"verify"}
+    assert (again.status, again.json()["last_call"]["nli_pairs"]) == (0, 0)
+    assert table(tmp_path / "run").height == 9
 
 
 def test_samples_of_a_language_model_vote(tmp_path: Path, cli: Command) -> None:
