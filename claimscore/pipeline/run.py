@@ -104,43 +104,31 @@ def run(
     reporter = ProgressReporter(Progress(), on_progress)
     with RunDirectory(config.out, reporter.notice, take_over=config.take_over) as directory:
         repair(directory, reporter)
-        return _go_on(config, known, directory, reporter, stdin, on_estimate)
-
-
-def _go_on(
-    config: RunConfig,
-    known: Catalogue,
-    directory: RunDirectory,
-    reporter: ProgressReporter[Progress],
-    stdin: BinaryIO | None,
-    on_estimate: OnEstimate | None,
-) -> RunResult:
-    """Do what is missing in the folder."""
-    config, metrics = _with_earlier_metrics(config, known, directory)
-    reporter.phase("reading", directory)
-    done = directory.settings.get("additive", {})
-    try:
-        dataset = read_records(config, metrics, directory.state, stdin)
-    except MissingColumnsError as exc:
-        plan = plan_steps(config, metrics, exc.names)
-        open_plan(plan, checks=[functools.partial(_refuse, exc), *named_models(plan, done)])
-        raise
-    config = with_chunk_size(config, dataset.n_records, directory.settings)
-    plan = plan_steps(config, metrics, list(dataset.columns))
-    plan = open_plan(plan, checks=named_models(plan, done))
-    refuse_unused(plan)
-    records: JSON = {"digest": dataset.digest, "count": dataset.n_records}
-    records |= {"strip_html": True} if config.strip_html else {}
-    directory.forget_settings(unused_settings(directory))
-    work = _Work.begin(plan, directory, records, reporter)
-    directory.write_plan(stored_plan(plan, input_name(config.input)))
-    copy_records(dataset, config.chunk_records, directory)
-    todo = work.todo()
-    if todo and not all(is_local(provider.family) for provider in plan.providers.values()):
-        for check in work.text_checks:  # before they are paid for
-            reporter.notice(f"texts {check['text']}")
-    work.estimate(todo, on_estimate)
-    return work.finish(todo)
+        config, metrics = _with_earlier_metrics(config, known, directory)
+        reporter.phase("reading", directory)
+        done = directory.settings.get("additive", {})
+        try:
+            dataset = read_records(config, metrics, directory.state, stdin)
+        except MissingColumnsError as exc:
+            plan = plan_steps(config, metrics, exc.names)
+            open_plan(plan, checks=[functools.partial(_refuse, exc), *named_models(plan, done)])
+            raise
+        config = with_chunk_size(config, dataset.n_records, directory.settings)
+        plan = plan_steps(config, metrics, list(dataset.columns))
+        plan = open_plan(plan, checks=named_models(plan, done))
+        refuse_unused(plan)
+        records: JSON = {"digest": dataset.digest, "count": dataset.n_records}
+        records |= {"strip_html": True} if config.strip_html else {}
+        directory.forget_settings(unused_settings(directory))
+        work = _Work.begin(plan, directory, records, reporter)
+        directory.write_plan(stored_plan(plan, input_name(config.input)))
+        copy_records(dataset, config.chunk_records, directory)
+        todo = work.todo()
+        if todo and not all(is_local(provider.family) for provider in plan.providers.values()):
+            for check in work.text_checks:  # before they are paid for
+                reporter.notice(f"texts {check['text']}")
+        work.estimate(todo, on_estimate)
+        return work.finish(todo)
 
 
 def score(
