@@ -1,16 +1,15 @@
 """For tests of the engine: one with bounds, a provider, and a parser."""
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
 from anyio import lowlevel
 
 from claimscore.cache.store import Cache, MemoryCache
+from claimscore.config import LLMConfig
 from claimscore.errors import ParseError
-from claimscore.pipeline.llm.endpoints import Bounds
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider
 from claimscore.types import Completion, Request, Usage
@@ -19,15 +18,12 @@ from claimscore.types import Completion, Request, Usage
 def make(
     provider: Provider,
     cache: Cache | None = None,
-    *,
-    bounds: Mapping[str, Bounds] = MappingProxyType({}),
     **options: Any,
 ) -> Engine:
-    """An engine; `options` are parameters of it, and bounds of `provider` by their names."""
-    names = [field.name for field in dataclasses.fields(Bounds) if field.name in options]
-    of_provider = Bounds(**{name: options.pop(name) for name in names})
-    store = MemoryCache() if cache is None else cache
-    return Engine(provider, store, bounds={"": of_provider, **bounds}, **options)
+    """An engine; `options` are parameters of it, and fields of `LLMConfig`."""
+    names = [field.name for field in dataclasses.fields(LLMConfig) if field.name in options]
+    llm = LLMConfig(**{name: options.pop(name) for name in names})
+    return Engine(provider, MemoryCache() if cache is None else cache, llm=llm, **options)
 
 
 class FakeProvider:

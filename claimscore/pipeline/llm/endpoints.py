@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
+from claimscore.config import LLMConfig
 from claimscore.errors import (
     AskAgain,
     ClaimscoreError,
@@ -62,19 +63,6 @@ _SERVER_ERROR = 500
 
 def ignore_event(kind: str, **fields: object) -> None:
     """For callers that want to hear of no events."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Bounds:
-    """What holds for each server of a provider, and for each request to it.
-
-    `rpm` and `tpm` are requests and tokens a minute; None where headers and refusals tell them.
-    """
-
-    rpm: float | None = None
-    tpm: float | None = None
-    max_concurrency: int = 64
-    max_attempts: int = 8
 
 
 class Attempts:
@@ -138,7 +126,7 @@ class Endpoint:
         self,
         dispatcher: Dispatcher,
         provider: Provider,
-        bounds: Bounds,
+        n_slots: int,
         limiter: RateLimiter,
         breaker: CircuitBreaker,
     ) -> None:
@@ -148,7 +136,7 @@ class Endpoint:
         self.breaker = breaker
         self.address = "".join(base_urls(provider)[:1]) or provider.namespace
         self.begun = self.ended = self.unreached = self.answered = self.n_held = 0
-        self._n_slots = bounds.max_concurrency
+        self._n_slots = n_slots
         self._batches = provider if isinstance(provider, Collecting) else None
         self._estimate = TokenEstimate()
 
@@ -309,21 +297,21 @@ class Dispatcher:
     def __init__(
         self,
         provider: Provider,
-        bounds: Bounds,
+        llm: LLMConfig,
         *,
         spending: Budget,
         stop: Stop,
         stats: EngineStats,
-        max_outage_s: float,
         on_event: OnEvent,
     ) -> None:
         if isinstance(provider, Collecting):
-            bounds = Bounds(max_concurrency=provider.batch_size, max_attempts=1)
+            llm = dataclasses.replace(llm, max_concurrency=provider.batch_size, max_attempts=1)
+            llm = dataclasses.replace(llm, rpm=None, tpm=None)
         servers, group = servers_of(provider), list[CircuitBreaker]()
         self.provider = provider
         self.collects = isinstance(provider, Collecting)
-        self.max_attempts = bounds.max_attempts
-        self.max_concurrency = bounds.max_concurrency * len(servers)
+        self.max_attempts = llm.max_attempts
+        self.max_concurrency = llm.max_concurrency * len(servers)
         self.spending = spending
         self.stop = stop
         self.stats = stats
@@ -333,9 +321,9 @@ class Dispatcher:
         self._n_refused = 0
         self.endpoints: tuple[Endpoint, ...] = ()
         for server in servers:
-            limiter = RateLimiter(rpm=bounds.rpm, tpm=bounds.tpm, slow_start=not self.collects)
-            breaker = CircuitBreaker(max_outage_s, group=group)
-            self.endpoints += (Endpoint(self, server, bounds, limiter, breaker),)
+            limiter = RateLimiter(rpm=llm.rpm, tpm=llm.tpm, slow_start=not self.collects)
+            breaker = CircuitBreaker(llm.max_outage_s, group=group)
+            self.endpoints += (Endpoint(self, server, llm.max_concurrency, limiter, breaker),)
 
     @property
     def is_down(self) -> bool:

@@ -19,10 +19,10 @@ from anyio.abc import TaskGroup
 
 from claimscore.cache.key import request_keys
 from claimscore.cache.store import Cache
-from claimscore.config import FailureLimit
+from claimscore.config import FailureLimit, LLMConfig
 from claimscore.errors import RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
-from claimscore.pipeline.llm.endpoints import Attempts, Bounds, Dispatcher, OnEvent, ignore_event
+from claimscore.pipeline.llm.endpoints import Attempts, Dispatcher, OnEvent, ignore_event
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, extra_params
 from claimscore.pipeline.llm.question import (
     Answer,
@@ -53,9 +53,9 @@ _WAITING_A_SLOT = 3
 class Engine:
     """Asks providers, keeps every answer. Enter it (`async with`) before asking.
 
-    `tasks` has the providers of tasks that do not ask `provider`. `bounds` has what holds for each
-    of them, by task; that of "" is for `provider`. All of them have one budget, one cache and one
-    stop. Providers and cache are the caller's to close.
+    `tasks` has the providers of tasks that do not ask `provider`. `llm` says what holds for them,
+    and for each task (`LLMConfig.of`). All of them have one budget, one cache and one stop.
+    Providers and cache are the caller's to close.
     """
 
     def __init__(
@@ -63,11 +63,8 @@ class Engine:
         provider: Provider,
         cache: Cache,
         *,
+        llm: LLMConfig | None = None,
         tasks: Mapping[str, Provider] = MappingProxyType({}),
-        bounds: Mapping[str, Bounds] = MappingProxyType({}),
-        max_samples: int = 3,
-        max_outage_s: float = 3600.0,
-        failure_limit: FailureLimit | None = None,
         retry_failed: bool = False,
         spending: Budget | None = None,
         on_event: OnEvent = ignore_event,
@@ -75,9 +72,10 @@ class Engine:
         self.provider = provider
         self._task_providers = tasks
         self._cache = cache
-        self._max_samples = max_samples
+        llm = llm or LLMConfig()
+        self._max_samples = llm.max_samples
         self._retry_failed = retry_failed
-        self._failure_limit = failure_limit or FailureLimit()
+        self._failure_limit = llm.failure_limit() or FailureLimit()
         self._spending = spending or Budget()
         self._stop = Stop()
         self._stats = EngineStats()
@@ -88,9 +86,8 @@ class Engine:
             if id(asked) not in self._dispatchers:
                 self._dispatchers[id(asked)] = Dispatcher(
                     asked,
-                    bounds.get(task, Bounds()),
+                    llm.of(task),
                     spending=self._spending,
-                    max_outage_s=max_outage_s,
                     stop=self._stop,
                     stats=self._stats,
                     on_event=on_event,

@@ -22,7 +22,7 @@ from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, journal_folde
 from claimscore.pipeline.llm.budget.cap import Budget
 from claimscore.pipeline.llm.budget.ledger import Ledger, short_form
 from claimscore.pipeline.llm.budget.pricing import Prices
-from claimscore.pipeline.llm.endpoints import Bounds, OnEvent, ignore_event
+from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Collecting, Provider, servers_of
 
@@ -110,12 +110,9 @@ async def open_engine(
         engine = Engine(
             next(iter(providers.values())),
             cache,
+            llm=llm,
             tasks=providers,
-            bounds={task: _bounds(llm.of(task)) for task in providers},
             spending=spending,
-            max_samples=llm.max_samples,
-            max_outage_s=llm.max_outage_s,
-            failure_limit=llm.failure_limit(),
             retry_failed=retry_failed,
             on_event=on_event,
         )
@@ -133,8 +130,3 @@ async def open_engine(
             with anyio.CancelScope(shield=True):
                 for provider in engine.providers:
                     await provider.aclose()
-
-
-def _bounds(llm: LLMConfig) -> Bounds:
-    """What a user bounds of each server of a model."""
-    return Bounds(llm.rpm, llm.tpm, llm.max_concurrency, llm.max_attempts)

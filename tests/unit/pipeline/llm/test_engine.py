@@ -13,7 +13,6 @@ from claimscore.cache.key import request_key
 from claimscore.cache.store import Cache, MemoryCache
 from claimscore.errors import AskAgain, RejectedError, StoppedEarly, TransientError
 from claimscore.pipeline.llm.budget.cap import Budget
-from claimscore.pipeline.llm.endpoints import Bounds
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Collecting
 from claimscore.pipeline.llm.question import Answer
@@ -238,7 +237,7 @@ async def test_a_task_may_have_a_provider_of_its_own() -> None:
         make(
             provider,
             tasks={"verify": other},
-            bounds={"verify": Bounds(max_concurrency=2)},
+            by_task={"verify": {"max_concurrency": 2}},
             max_concurrency=4,
             spending=spending,
         ) as engine,

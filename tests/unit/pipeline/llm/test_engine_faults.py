@@ -8,7 +8,6 @@ import pytest
 from anyio import lowlevel
 
 from claimscore.cache.store import MemoryCache
-from claimscore.config import FailureLimit
 from claimscore.errors import (
     AuthenticationError,
     ConfigError,
@@ -72,12 +71,12 @@ async def test_a_spent_quota_is_met_by_those_in_flight_and_nobody_else() -> None
 @pytest.mark.parametrize(
     ("limit", "n_asked"),
     [
-        pytest.param(FailureLimit(rows=10), 11, id="count"),
-        pytest.param(FailureLimit(rows=0), 1, id="none at all"),
-        pytest.param(FailureLimit(share=0.5), 50, id="share, once it says something"),
+        pytest.param("10", 11, id="count"),
+        pytest.param("0", 1, id="none at all"),
+        pytest.param("50%", 50, id="share, once it says something"),
     ],
 )
-async def test_too_many_failures_stop_the_run(limit: FailureLimit, n_asked: int) -> None:
+async def test_too_many_failures_stop_the_run(limit: str, n_asked: int) -> None:
     provider = FakeProvider()
 
     def parse(answer: Completion) -> str:
@@ -90,7 +89,7 @@ async def test_too_many_failures_stop_the_run(limit: FailureLimit, n_asked: int)
             parse=parse,
             max_concurrency=1,
             max_samples=1,
-            failure_limit=limit,
+            max_failures=limit,
         )
     assert len(provider.asked) == n_asked
 
