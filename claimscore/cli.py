@@ -17,7 +17,7 @@ import click
 from claimscore import __version__
 from claimscore.commands.cache import cache
 from claimscore.commands.compare import compare
-from claimscore.commands.evaluate import evaluate, label
+from claimscore.commands.evaluate import calibrate, evaluate, label
 from claimscore.commands.metrics import metrics
 from claimscore.commands.models import models, train
 from claimscore.commands.options import EXIT_BUG, EXIT_OK, EXIT_STOPPED, EXIT_USAGE
@@ -183,6 +183,6 @@ def cli(ctx: click.Context) -> None:
 
 for command in (
     *(run, status, score, report, compare, estimate, map_table),
-    *(label, evaluate, train, prompts, metrics, cache, models),
+    *(label, calibrate, evaluate, train, prompts, metrics, cache, models),
 ):
     cli.add_command(command)

@@ -421,6 +421,9 @@ class RunConfig:
         None, kind="folder", help="Folder with prompts of your own."
     )
     granularity: Granularity = llm_option("sentence", help="Text of one request.")
+    calibration: Path | None = model_option(
+        None, kind="file", help="Calibration of the verifier, made by claimscore calibrate."
+    )
     verify_samples: int = llm_option(
         1, metavar="N", hidden=True, help="Answers of --verifier llm to each question, which vote."
     )
@@ -477,6 +480,8 @@ class RunConfig:
             raise ConfigError("--tasks verify: name --verifier llm too, so that metrics read it")
         if self.verify_samples > 1 and not asks_llm:
             raise ConfigError("--verify-samples is of --verifier llm")
+        if self.calibration is not None and len(self.encoders.verifiers) > 1:
+            raise ConfigError("--calibration is of one verifier; name no others with --verifier")
         if self.prompts_dir is not None and not self.prompts_dir.is_dir():
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
         if self.encoders.verifier_labels and self.encoders.role_of("verifier") == "nli":

@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from claimscore.calibration import Calibration
 from claimscore.config import (
     DEFAULT_LLM,
     LLM_VERIFIER,
@@ -44,8 +45,9 @@ from claimscore.pipeline.map.job import MapProgress, MapResult, run_map
 from claimscore.pipeline.map.settings import MapConfig, PromptSource
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.model_pass import without_rejected
-from claimscore.pipeline.passes.support import SUPPORT_PASS, pass_of
+from claimscore.pipeline.passes.support import SUPPORT_PASS, calibrated_pass, pass_of
 from claimscore.pipeline.plan import only, open_plan, plan_steps
+from claimscore.pipeline.settings import model_settings, result_settings, role_settings
 from claimscore.pipeline.supervision import run_blocking
 from claimscore.pipeline.tasks.verify import deciding
 from claimscore.records.readers import rows_in_memory
@@ -171,7 +173,8 @@ def verify(
     `pairs` are tuples of source and claim, or a table with the columns `source` and `claim`; a
     source is one text or a list of them (reviews). `verifier` is that of `--verifier`: "nli",
     "llm", an id of Hugging Face, a folder. `llm` and `prompt` go with "llm"; `options` are then
-    those of `decompose` and `window_tokens`, else those of `nli` and `nli`, `verifier_labels`.
+    those of `decompose` and `window_tokens`, else those of `nli` and `nli`, `verifier_labels`; with
+    either also `calibration`, a file that `claimscore calibrate` wrote.
 
     Returns a row a pair, in their order: `source`, `claim`, `verdict` (supported, contradicted or
     unmentioned), `probability` of support, `uncertainty` (0 sure, 1 undecided), `evidence` (the
@@ -192,12 +195,13 @@ def verify(
     asked = records.filter(pl.col("summary").str.strip_chars() != "")
     if verifier == LLM_VERIFIER:
         chosen = {"verifier": verifier, "llm": llm, **_chosen("verify", prompt)}
-        made = _ask("verify", asked, _settings(options, _LLM | {"window_tokens"}, **chosen))
+        known = _LLM | {"window_tokens", "calibration"}
+        made = _ask("verify", asked, _settings(options, known, **chosen))
     elif LLM_VERIFIER in verifier.split(","):
         raise ConfigError("verifier: here the language model judges alone; a run takes nli,llm")
     elif llm is None and prompt is None:
-        config = _settings(options, _MODEL | {"nli", "verifier_labels"}, verifier=verifier)
-        made = _judged(asked, config)
+        known = _MODEL | {"nli", "verifier_labels", "calibration"}
+        made = _judged(asked, _settings(options, known, verifier=verifier))
     else:
         raise ConfigError('llm and prompt go with verifier="llm"')
     verdicts = {row["id"]: row for row in deciding(made.rows.to_dicts(), "id")}
@@ -354,6 +358,8 @@ def _ask(task: str, records: pl.DataFrame, config: RunConfig) -> TaskResult:
     """What a language model answers about the records, as rows and failures of the task."""
     plan = open_plan(only(plan_steps(config, (), records.columns), [task]))
     (planned,) = plan.tasks
+    if plan.calibration is not None:
+        plan.calibration.refuse_other(result_settings(plan, {})["additive"])
 
     async def ask() -> TaskResult:
         async with plan_engine(plan, _warn) as engine:
@@ -377,11 +383,19 @@ def _judged(records: pl.DataFrame, config: RunConfig) -> TaskResult:
     """The verdicts of a model on each summary as one claim, and what it could not do."""
     need = PassRequirement(SUPPORT_PASS.kind, (f"source.{MODEL}.{BEST}", "summary"))
     rows, failures = [SUPPORT.empty()], [FAILURES.empty()]
+    role, compute = config.encoders.role_of("verifier"), pass_of(config.encoders).compute
+    if config.calibration is not None:
+        calibration = Calibration.read(config.calibration)
+        facts = role_settings(role, config.encoders)
+        facts |= model_settings({role: _loaded(role, config)})[role]
+        support = {"verifier": "nli" if role == "nli" else facts["name"]}
+        calibration.refuse_other({role: facts, "support": support})
+        compute = calibrated_pass(SUPPORT_PASS, calibration).compute
     for part in records.iter_slices(SOURCES_AT_ONCE):
-        model = _loaded(config.encoders.role_of("verifier"), config)
+        model = _loaded(role, config)
         tables = {CLAIMS.name: _claims(part)}
         given = PassInput(model, need, part, tables.__getitem__, frozenset(), lambda n: _unheard)
-        made = pass_of(config.encoders).compute(given)
+        made = compute(given)
         rows.append(made.rows[SUPPORT.name])
         failures.append(made.failures)
     return TaskResult(pl.concat(rows), pl.concat(failures))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from claimscore.commands.options import (
+    EXIT_GATE,
+    EXIT_OK,
     FOLDER,
     NEW_FILE,
     Group,
@@ -54,7 +56,7 @@ def correlate_command(config: CorrelateConfig, out: Path | None, as_json: bool) 
     """
     from claimscore.evaluation.correlations import correlate
 
-    _finish(correlate(config), as_json, out)
+    finish(correlate(config), as_json, out)
 
 
 @evaluate.command("claims", settings={"config": f"{_HERE}.human_claims:ClaimsConfig"})
@@ -68,7 +70,7 @@ def claims_command(config: ClaimsConfig, out: Path | None, as_json: bool) -> Non
     """
     from claimscore.evaluation.human_claims import evaluate_claims
 
-    _finish(evaluate_claims(config), as_json, out)
+    finish(evaluate_claims(config), as_json, out)
 
 
 @evaluate.command("support", settings={"config": f"{_HERE}.support_benchmark:SupportConfig"})
@@ -83,7 +85,7 @@ def support_command(config: SupportConfig, out: Path | None, quiet: bool, as_jso
     from claimscore.console.progress import counts_display
     from claimscore.evaluation.support_benchmark import evaluate_support
 
-    _finish(evaluate_support(config, counts_display(quiet or as_json, "rows")), as_json, out)
+    finish(evaluate_support(config, counts_display(quiet or as_json, "rows")), as_json, out)
 
 
 @evaluate.command("labels", settings={"config": f"{_HERE}.labels:LabelsConfig"})
@@ -97,10 +99,37 @@ def labels_command(config: LabelsConfig, out: Path | None, as_json: bool) -> Non
     """
     from claimscore.evaluation.labels import evaluate_labels
 
-    _finish(evaluate_labels(config), as_json, out)
+    finish(evaluate_labels(config), as_json, out)
 
 
-def _finish(result: EvaluationResult, as_json: bool, out: Path | None = None) -> None:
+@command(config=f"{_HERE}.labels:LabelsConfig")
+@own_option(
+    *("-o", "--out"), type=NEW_FILE, metavar="FILE", required=True, help="TOML file to write."
+)
+@json_option
+def calibrate(config: LabelsConfig, out: Path, as_json: bool) -> int:
+    """Fit a verifier's probabilities and threshold to labels of people.
+
+    Prints what that gains on records it has not seen. Where it gains nothing, no file is written.
+    Then: claimscore run --calibration FILE.
+    """
+    from claimscore.evaluation.calibration import calibrate as fit
+
+    result, calibration = fit(config)
+    finish(result, as_json)
+    if calibration is not None:
+        calibration.write(out)
+    return report_written(out, calibration is not None, as_json)
+
+
+def report_written(out: Path, helps: bool, as_json: bool) -> int:
+    """Say whether a file was written; the status."""
+    if not as_json:
+        print(f"written: {out}" if helps else f"no gain, so {out} is not written")
+    return EXIT_OK if helps else EXIT_GATE
+
+
+def finish(result: EvaluationResult, as_json: bool, out: Path | None = None) -> None:
     """Print the result; with `out` write its tables and its page there."""
     page = None
     if out is not None:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from claimscore.commands.evaluate import finish, report_written
 from claimscore.commands.options import (
     EXIT_OK,
     EXIT_USAGE,
+    NEW_FILE,
     Group,
     json_option,
     own_option,
@@ -24,6 +26,7 @@ from claimscore.config import RunConfig
 from claimscore.errors import ConfigError, ParseError
 
 if TYPE_CHECKING:
+    from claimscore.evaluation.prompt_examples import ExamplesConfig
     from claimscore.prompts import Prompt
 
 _folder = setting_option(RunConfig, "prompts_dir")
@@ -218,6 +221,29 @@ def prompts_check(prompt: str, prompts_dir: Path | None, as_json: bool) -> int:
         print(f"\n[{role}]\n{content}")
     print("\n".join(["", "[output schema]", *_schema_lines(loaded)]))
     return code
+
+
+@prompts.command(
+    "from-labels", settings={"config": "claimscore.evaluation.prompt_examples:ExamplesConfig"}
+)
+@own_option(
+    *("-o", "--out"), type=NEW_FILE, metavar="FILE", required=True, help="Prompt file to write."
+)
+@json_option
+def prompts_from_labels(config: ExamplesConfig, out: Path, as_json: bool) -> int:
+    """Make labelled claims the examples of a verify prompt, for the model of --llm.
+
+    The model is asked about each claim as the prompt is, and with examples of other records. Prints
+    what that gains. Where it gains nothing, no file is written.
+    """
+    from claimscore.evaluation.prompt_examples import from_labels
+
+    def say(text: str) -> None:
+        print(f"claimscore: {text}", file=sys.stderr, flush=True)
+
+    result, helps = from_labels(config, out, say)
+    finish(result, as_json)
+    return report_written(out, helps, as_json)
 
 
 def _notes(prompt: Prompt) -> Iterator[str]:

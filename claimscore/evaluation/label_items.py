@@ -50,6 +50,9 @@ LABELS: dict[str, pl.DataType] = {
     **{"policy": pl.String(), "label": pl.String(), "value": pl.Float64()},
 }
 
+#: The columns with texts for people.
+TEXTS = ("id", "claim", "source", "evidence")
+
 _FIRST_COLUMNS = ("metric", "id", "claim_position")
 _LAST_COLUMNS = ("weight", "label")
 
@@ -206,7 +209,8 @@ def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
         judged.sort("id", "claim_position", "probability", descending=[False, False, True])
         .group_by("id", "claim_position", maintain_order=True)
         .agg(
-            pl.col("claim", "probability", "uncertainty", "evidence", "source_index").first(),
+            pl.col("claim", "probability", "uncertainty", "evidence").first(),
+            pl.col("source_index", "verbatim").first(),
             verdict=pl.when(supported)
             .then(pl.lit(VERDICTS[0]))
             .when(contradicted)
@@ -368,6 +372,19 @@ def _label(written: str, where: str) -> tuple[str, float]:
     if len(verdict) != 1:
         raise InputError(f"{where}: label {written!r} is none of {', '.join(VERDICTS)}")
     return verdict[0], float(verdict[0] == VERDICTS[0])
+
+
+def labelled_texts(path: str) -> list[dict[str, Any]]:
+    """The labelled rows of a file without its run: id, claim, source, evidence, label, weight."""
+    metric_of(path)
+    rows = list[dict[str, Any]]()
+    for file in find_files(path):
+        for line, row in read(file):
+            if written := (row["label"] or "").strip():
+                texts = {name: unescaped(row.get(name) or "") for name in TEXTS}
+                label, weight = _label(written, place(file, line))[0], finite_number(row["weight"])
+                rows.append(texts | {"label": label, "weight": weight or 1.0})
+    return [row for row in rows if row["claim"].strip() and row["source"].strip()]
 
 
 def people(raters: Sequence[Rater]) -> pl.DataFrame:

@@ -123,7 +123,7 @@ def _means_section(
 
 def _agreement_section(agreement: pl.DataFrame, n_ties: int) -> Section:
     cells = [
-        (f"{row['one']} and {row['other']}", row["measure"], f"{row['n']:,}", _cell(row))
+        (f"{row['one']} and {row['other']}", row["measure"], f"{row['n']:,}", interval_cell(row))
         for row in agreement.iter_rows(named=True)
     ]
     notes = [f"{n_ties:,} labels left out: people were divided"] if n_ties else []
@@ -140,8 +140,8 @@ def _verdicts_section(by_verdict: pl.DataFrame) -> Section:
                 row["verdict"],
                 f"{row['n_said']:,}",
                 f"{row['n_people']:,}",
-                _cell(row, "precision"),
-                _cell(row, "recall"),
+                interval_cell(row, "precision"),
+                interval_cell(row, "recall"),
             )
             for row in by_verdict.iter_rows(named=True)
         ],
@@ -158,16 +158,17 @@ def _reliability_section(reliability: pl.DataFrame) -> Section:
                 f"{row['from']:.1f} to {row['to']:.1f}",
                 f"{row['n']:,}",
                 fixed(row["probability"], 2),
-                _cell(row, "supported"),
+                interval_cell(row, "supported"),
             )
             for row in reliability.iter_rows(named=True)
         ],
     )
 
 
-def _cell(row: Row, name: str = "value") -> str:
+def interval_cell(row: Row, name: str = "value", digits: int = 2) -> str:
+    """A value, with its interval where there is one."""
     interval = _interval(row[f"{name}_low"], row[f"{name}_high"])
-    return fixed(row[name], 2, "not defined") + (f" {interval}" if interval else "")
+    return fixed(row[name], digits, "not defined") + (f" {interval}" if interval else "")
 
 
 def _interval(low: float | None, high: float | None) -> str:

@@ -254,7 +254,8 @@ def local_models(
 
         return load_workers(roles, config.encoders, one)
 
-    if all(_is_here(getattr(config.encoders, role)) for role in roles):
+    is_free = config.calibration is None or not roles  # else it is compared with its model first
+    if is_free and all(_is_here(getattr(config.encoders, role)) for role in roles):
         yield LocalModels(load, directory, reporter.progress)
         return
     reporter.phase("loading models", directory)

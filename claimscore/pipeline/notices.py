@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from claimscore.calibration import Calibration
 from claimscore.config import LLM_VERIFIER
 from claimscore.runs import RunDirectory
 
@@ -52,6 +53,12 @@ NO_LOGPROBS = (
     "Better: --verify-samples 5; score=share says how many are supported."
 )
 
+#: Where claims or probabilities are unlike those of a calibration.
+DRIFT = (
+    "The calibration was made on other data: {}. Its probabilities may mislead; label claims of "
+    "this run and calibrate again."
+)
+
 
 def notices(directory: RunDirectory) -> Iterator[str]:
     """What a reader of the scores must know, and the one option that names something better."""
@@ -71,3 +78,7 @@ def notices(directory: RunDirectory) -> Iterator[str]:
         is_sure = (pl.len() > 0) & ((p == 0) | (p == 1)).all()
         if rows.select(is_sure).collect(engine="streaming").item():
             yield NO_LOGPROBS
+    if additive.get("support", {}).get("calibration", "none") != "none":
+        calibration = Calibration.of(directory.plan()["calibration"], directory.name)
+        if unlike := "; ".join(calibration.drift(directory.scan("support"), additive)):
+            yield DRIFT.format(unlike)

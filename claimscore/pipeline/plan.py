@@ -23,6 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from claimscore.calibration import Calibration
 from claimscore.config import (
     LLM_VERIFIER,
     EncoderConfig,
@@ -44,11 +45,11 @@ from claimscore.pipeline.llm.providers.base import (
 )
 from claimscore.pipeline.passes import PASSES, ModelPass
 from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS, ENTAILED_CLAIMS_PASS
-from claimscore.pipeline.passes.support import SUPPORT_PASS, pass_of
+from claimscore.pipeline.passes.support import SUPPORT_PASS, calibrated_pass, pass_of
 from claimscore.pipeline.passes.text_scores import FACTCC_PASS
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import CONTEXT_FIELDS, WINDOW_TOKENS, Task
-from claimscore.pipeline.tasks.verify import VERIFY, verify_task
+from claimscore.pipeline.tasks.verify import VERIFY, calibrated_task, verify_task
 from claimscore.prompts import DEFAULT_VERSION, Prompt, load_prompt
 from claimscore.prompts.prompt import TEXT_FIELD, TEXTS_FIELD
 from claimscore.runs import RunDirectory
@@ -102,7 +103,8 @@ class PlannedPass:
 class Plan:
     """The union of what the metrics and tasks of `config` need, each once.
 
-    `providers` are by the tasks that ask one: none before the plan is open.
+    `providers` are by the tasks that ask one: none before the plan is open, nor a
+    calibration.
     """
 
     config: RunConfig
@@ -110,6 +112,7 @@ class Plan:
     tasks: tuple[PlannedTask, ...]
     passes: tuple[PlannedPass, ...]
     providers: Mapping[str, Provider] = dataclasses.field(default_factory=dict)
+    calibration: Calibration | None = None
 
     @property
     def asked(self) -> dict[str, Prompt]:
@@ -184,6 +187,7 @@ def open_plan(
     """
     config, tasks = plan.config, list[PlannedTask]()
     providers: dict[str, Provider] = {}
+    calibration = Calibration.read(config.calibration) if config.calibration else None
 
     def read_prompt(planned: PlannedTask) -> None:
         reads_none = planned.task.name == "decompose" and config.units == "sentences"
@@ -204,7 +208,20 @@ def open_plan(
             open_providers,
         ]
     )
-    return dataclasses.replace(plan, tasks=tuple(tasks), providers=providers)
+    plan = dataclasses.replace(plan, tasks=tuple(tasks), providers=providers)
+    return plan if calibration is None else _calibrated(plan, calibration)
+
+
+def _calibrated(plan: Plan, calibration: Calibration) -> Plan:
+    """The plan with rows of `support` by a calibration."""
+    change, tasks, passes = dataclasses.replace, list(plan.tasks), list(plan.passes)
+    for at, task in enumerate(tasks):
+        if task.task.name == VERIFY.name:
+            tasks[at] = change(task, task=calibrated_task(calibration))
+    for at, one in enumerate(passes):
+        if one.need.kind == SUPPORT_PASS.kind:
+            passes[at] = change(one, model_pass=calibrated_pass(one.model_pass, calibration))
+    return change(plan, tasks=tuple(tasks), passes=tuple(passes), calibration=calibration)
 
 
 def named_models(plan: Plan, done: Container[str]) -> Iterator[Callable[[], object]]:
@@ -300,6 +317,9 @@ def refuse_unused(plan: Plan) -> None:
     config = plan.config
     chosen = [(task, f"--prompt {task}={prompt}") for task, prompt in config.prompts.items()]
     chosen += [(task, f"--llm {task}={config.llm.of(task).model}") for task in config.llm.by_task]
+    kinds = (*(planned.need.kind for planned in plan.passes), *plan.asked)
+    if plan.calibration and not {SUPPORT_PASS.kind, VERIFY.name}.intersection(kinds):
+        raise ConfigError("--calibration: no metric of this run judges claims")
     for task, option in chosen:
         if task not in plan.asked:
             raise ConfigError(

@@ -280,6 +280,8 @@ class _Work:
         if self.config.engine == "ray" and roles:
             from claimscore.pipeline.ray.model_workers import ray_models as open_models
         with open_models(self.config, directory, roles, self.reporter) as models:
+            if self.plan.calibration is not None:
+                self.plan.calibration.refuse_other(directory.settings["additive"])
             directory.event("started", records=self.n_records, chunks_todo=len(todo))
             if todo:
                 self._run_stages(todo, models)

@@ -36,6 +36,7 @@ CALLED = {
     "additive.verifier.labels": "--verifier-labels",
     "additive.support.window_tokens": "--window-tokens",
     "additive.support.evidence": "evidence of the metrics",
+    "additive.support.calibration": "--calibration",
     "additive.texts.granularity": "--granularity",
     "additive.texts.units": "--units",
     **{f"additive.llm.{task}.provider": f"--llm of {task}" for task in TASK_NAMES},
@@ -81,11 +82,13 @@ def result_settings(plan: Plan, records: Mapping[str, object]) -> JSON:
     if config.dedupe != "none":
         additive.setdefault("texts", {})["dedupe"] = config.dedupe
     for role in plan.roles:
-        additive[role] = _role_settings(role, config.encoders)
+        additive[role] = role_settings(role, config.encoders)
     verify = [planned for planned in plan.tasks if planned.task.name == VERIFY.name]
     passes = {planned.need.kind for planned in plan.passes}
     if verify or any(PASSES[kind].role == SUPPORT_PASS.role for kind in passes):
-        additive["support"] = {"verifier": _names(config.encoders.verifiers)}
+        additive["support"] = {"verifier": _names(config.encoders.verifiers), "calibration": "none"}
+        if (file := plan.calibration) is not None:
+            additive["support"] |= {"calibration": file.digest, "threshold": file.threshold}
     if len(config.encoders.verifiers) > 1 and "support" in additive:
         additive["support"]["second_opinion"] = config.encoders.second_opinion
     for planned in verify:
@@ -118,7 +121,7 @@ def with_dtype(plan: Plan, stored: Mapping[str, Any]) -> Plan:
     return dataclasses.replace(plan, config=dataclasses.replace(config, encoders=encoders))
 
 
-def _role_settings(role: str, encoders: EncoderConfig) -> JSON:
+def role_settings(role: str, encoders: EncoderConfig) -> JSON:
     """The user's settings of a model in this role.
 
     Of a served one that is what serves it, not where: model and arithmetic are the server's to
@@ -243,6 +246,9 @@ def _verifier_facts(additive: Mapping[str, Any], facts: Mapping[str, str]) -> di
     if judge in additive:
         own = additive[judge].get("threshold", THRESHOLD) * (len(names) - asks_llm)
         known["threshold"] = str((own + THRESHOLD * asks_llm) / len(names))
+    if support.get("calibration", "none") != "none":
+        known["verifier"] += f",calibration={support['calibration']}"
+        known["threshold"] = str(support["threshold"])
     return known
 
 
@@ -264,10 +270,12 @@ def as_made(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
 
 def stored_plan(plan: Plan, name: str, earlier: Mapping[str, Any] | None = None) -> JSON:
     """What a run of the input of that name is to do, for `status`: the sides of each task, the
-    steps of models; with those of an `earlier` plan that it goes on beside."""
+    steps of models, the calibration; with those of an `earlier` plan that it goes on beside."""
     tasks = {planned.task.name: list(planned.sides) for planned in plan.tasks}
     passes = [planned.step for planned in plan.passes]
     for task, sides in (earlier or {}).get("tasks", {}).items():
         tasks[task] = [*dict.fromkeys((*tasks.get(task, ()), *sides))]
     passes = [*dict.fromkeys((*passes, *(earlier or {}).get("passes", ())))]
-    return {"input": name, "tasks": tasks, "passes": passes}
+    of_plan = plan.calibration and dataclasses.asdict(plan.calibration)
+    calibration = of_plan or (earlier or {}).get("calibration")
+    return {"input": name, "tasks": tasks, "passes": passes, "calibration": calibration}

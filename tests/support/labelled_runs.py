@@ -32,6 +32,7 @@ def write_judged_run(path: Path, records: Mapping[str, Sequence[Verdict]]) -> Pa
             "contradiction": 0.0,
             "uncertainty": uncertainty(probability),
             "evidence": f"Source of {id}.",
+            "verbatim": False,
         }
         for id, claims in records.items()
         for place, (claim, verdict, probability) in enumerate(claims)

@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"evaluation", "evaluation.support_benchmark", "pipeline", "pipeline.llm"},
     "functions": BASE  # stages without a run
     | {"notebook", "pipeline", "pipeline.llm", "pipeline.encoders", "pipeline.passes"}
-    | {"pipeline.tasks", "metrics", "records"},
+    | {"calibration", "pipeline.tasks", "metrics", "records"},
     "notebook": BASE | {"console", "metrics", "pipeline", "records", "runs", "report", "stats"},
     "__main__": {"cli"},
     "errors": set(),
@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "blocks": BASE | {"text"},
     "evidence": {"blocks", "text"},
     "claim_checks": BASE | {"text"},
+    "calibration": BASE | {"text", "metrics"},
     "prompts": BASE,
     "cache": BASE,
     "records": BASE,
@@ -53,12 +54,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.encoders": BASE | {"http_policy", "retry", "text", "pipeline.llm"},
     "pipeline.encoders.token_encoder": BASE | {"blocks", "pipeline.encoders"},  # spans of pairs
     "pipeline.llm": BASE | {"http_headers", "http_policy", "retry", "cache", "text"},
-    "pipeline.tasks": BASE | {"claim_checks", "evidence", "text", "metrics", "pipeline.llm"},
+    "pipeline.tasks": BASE
+    | {"calibration", "claim_checks", "evidence", "text", "metrics", "pipeline.llm"},
     "pipeline.passes": BASE
-    | {"text", "blocks", "evidence", "metrics", "pipeline.encoders", "pipeline.tasks"},
+    | {"text", "blocks", "evidence", "metrics", "pipeline.encoders", "pipeline.tasks"}
+    | {"calibration"},
     "pipeline": BASE
     | {"claim_checks", "cache", "text", "prompts", "records", "runs", "metrics", "stats"}
-    | {"baseline"}
+    | {"baseline", "calibration"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
     "report": BASE
     | {"blocks", "claim_checks", "console", "metrics", "stats", "runs", "report.llm_calls"},
@@ -66,9 +69,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"report", "runs", "cache", "prompts", "metrics"}
     | {"pipeline", "pipeline.llm", "pipeline.tasks"},
     "report.evaluation_page": BASE | {"report", "evaluation", "metrics"},
-    "evaluation": BASE | {"text", "metrics", "stats", "records", "runs"},
+    "evaluation": BASE | {"calibration", "text", "metrics", "stats", "records", "runs"},
     "evaluation.support_benchmark": BASE  # it asks verifiers itself
     | {"text", "evaluation", "functions", "metrics", "stats", "records"},
+    "evaluation.prompt_examples": BASE  # it asks a language model
+    | {"text", "evidence", "evaluation", "metrics", "prompts"}
+    | {"pipeline", "pipeline.llm", "pipeline.tasks"},
     "training": BASE | {"text", "metrics", "evaluation", "pipeline.encoders", "pipeline.passes"},
     "console": {"__init__", "stats"},
     "console.evaluations": {"console", "evaluation"},
@@ -76,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"text", "console", "console.evaluations", "cache", "prompts", "report", "training"}
     | {"pipeline", "pipeline.encoders", "pipeline.llm", "pipeline.passes", "pipeline.tasks"}
     | {"runs", "records"}
-    | {"evaluation", "evaluation.support_benchmark", "metrics"}
+    | {"evaluation", "evaluation.support_benchmark", "evaluation.prompt_examples", "metrics"}
     | {"report.evaluation_page"},
     "cli": {"__init__", "errors", "commands", "config", "console"},
 }

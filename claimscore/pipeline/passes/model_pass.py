@@ -29,7 +29,8 @@ class PassInput:
     """The input of a pass: one chunk.
 
     `read` gives one of `TABLES_READ`; `broken` are the records of which a task failed that
-    the pass needs: their scores are null whatever a model says, so they are left out.
+    the pass needs: their scores are null whatever a model says, so they are left out. A `threshold`
+    stands for the model's own.
     """
 
     model: Any  # what the role's loader returns; the pass knows its type
@@ -38,6 +39,7 @@ class PassInput:
     read: Callable[[str], pl.DataFrame]
     broken: frozenset[str]
     listen: Listen
+    threshold: float | None = None
 
     @property
     def claims(self) -> pl.DataFrame:

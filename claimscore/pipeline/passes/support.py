@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import ceil
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from claimscore.calibration import Calibration
 from claimscore.config import LLM_VERIFIER, EncoderConfig
 from claimscore.evidence import Span, copies, premises, ranked, shared_words
 from claimscore.metrics.support import (
@@ -275,7 +276,8 @@ def _rows(given: PassInput, texts: Sequence[_ReadText]) -> list[dict[str, Any]]:
     calls = list(judged_pairs(given, texts))
     values = np.concatenate([call.values for call in calls])
     cut = pl.concat([call.truncated for call in calls])
-    threshold, rows, start = threshold_of(given.model), list[dict[str, Any]](), 0
+    threshold, rows, start = given.threshold, list[Row](), 0
+    threshold = threshold_of(given.model) if threshold is None else threshold
     for text in texts:
         for claim in sorted({*text.copies, *text.premises}):
             row: Row = {"id": text.id, "claim_position": claim, "claim": text.claims[claim]}
@@ -351,3 +353,18 @@ def pass_of(encoders: EncoderConfig) -> ModelPass:
     first = () if encoders.llm_is_second or LLM_VERIFIER not in encoders.verifiers else ("verify",)
     compute = functools.partial(support_pass, encoders=encoders)
     return dataclasses.replace(SUPPORT_PASS, compute=compute, after=(*SUPPORT_PASS.after, *first))
+
+
+def calibrated_pass(model_pass: ModelPass, calibration: Calibration) -> ModelPass:
+    """The pass of one verifier, with the threshold of a calibration and its probabilities."""
+    compute = functools.partial(_calibrated, compute=model_pass.compute, calibration=calibration)
+    return dataclasses.replace(model_pass, compute=compute)
+
+
+def _calibrated(
+    given: PassInput, compute: Callable[[PassInput], PassResult], calibration: Calibration
+) -> PassResult:
+    before = float(calibration.map.inverse(calibration.threshold))
+    made = compute(dataclasses.replace(given, threshold=before))
+    rows = calibration.applied(made.rows[SUPPORT.name].to_dicts())
+    return PassResult({SUPPORT.name: SUPPORT.frame(rows)}, made.failures)

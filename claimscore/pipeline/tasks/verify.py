@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from claimscore.calibration import Calibration
 from claimscore.config import LLM_VERIFIER, EncoderConfig
 from claimscore.evidence import copies, excerpt
 from claimscore.metrics.support import (
@@ -372,3 +373,8 @@ def verify_task(encoders: EncoderConfig) -> Task:
         after = (*VERIFY.after, "support")
         return dataclasses.replace(VERIFY, after=after, reads=(OPINIONS.name,))
     return dataclasses.replace(VERIFY, table=OPINIONS) if encoders.judges else VERIFY
+
+
+def calibrated_task(calibration: Calibration) -> Task:
+    """The task with the probabilities of a calibration, and verdicts by its threshold."""
+    return dataclasses.replace(VERIFY, join=lambda rows: calibration.applied(_join(rows)))
