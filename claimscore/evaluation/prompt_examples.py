@@ -72,6 +72,8 @@ def from_labels(
     if not (out.suffix == ".toml" and re.fullmatch(NAME, out.stem)):
         raise ConfigError(f"--out {out}: a prompt file is called as its version, and ends in .toml")
     spec, rows = Spec.parse(config.prompt), labelled_texts(config.labels)
+    record = np.unique([row["id"] for row in rows], return_inverse=True)[1]
+    refuse_few(config.labels, len(rows), len(np.unique(record)))
     settings = RunConfig(
         *([], Path(), (), (VERIFY.name,), {VERIFY.name: spec.version}, config.prompts_dir),
         llm=config.llm,
@@ -87,8 +89,6 @@ def from_labels(
         f"asks {config.llm.of(VERIFY.name).model} twice about {len(rows):,} claims, with the "
         "prompt as it is and with examples; what is in the cache costs nothing"
     )
-    record = np.unique([row["id"] for row in rows], return_inverse=True)[1]
-    refuse_few(config.labels, len(rows), len(np.unique(record)))
     fold = folds(record, seed=0)
 
     async def judge(engine: Engine, asked: Prompt, some: Sequence[Row], column: str) -> None:

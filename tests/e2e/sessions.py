@@ -367,6 +367,9 @@ def _evaluations(session: Session) -> None:
     sheet.write_text(filled, encoding="utf-8")
     out = folder / "labels"
     session.call("evaluate labels", "evaluate", "labels", run, sheet, *few, "--out", out, out=out)
+    session.call("calibrate few", "calibrate", run, sheet, "--out", folder / "judge.toml")
+    examples = ("from-labels", "verify", sheet, "--out", folder / "verify-mine.toml")
+    session.call("prompts from-labels few", "prompts", *examples, "--llm", "openai:gpt-4o-mini")
     human = [{"id": "1", "summary": "Bo sat, and Al ran.", "claims": ["Bo sat.", "Al ran."]}]
     ours = [{"id": "1", "claims": ["Bo sat."]}]
     tables = (write_jsonl(folder / "human.jsonl", human), write_jsonl(folder / "ours.jsonl", ours))
