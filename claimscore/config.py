@@ -422,7 +422,10 @@ class RunConfig:
     )
     granularity: Granularity = llm_option("sentence", help="Text of one request.")
     calibration: Path | None = model_option(
-        None, kind="file", help="Calibration of the verifier, made by claimscore calibrate."
+        None,
+        kind="file",
+        hidden=True,
+        help="Calibration of the verifier, made by claimscore calibrate.",
     )
     verify_samples: int = llm_option(
         1, metavar="N", hidden=True, help="Answers of --verifier llm to each question, which vote."

@@ -48,7 +48,7 @@ _LONGER = 1 << 30
 class ExamplesConfig:
     """A prompt, the labels that it is to learn from, and the model that it is for."""
 
-    prompt: str = argument(metavar="PROMPT", help="verify, verify=VERSION, or a file.")
+    prompt: str = argument(metavar="PROMPT", help="Prompt: verify, verify=VERSION, or a file.")
     labels: str = argument(metavar="LABELS", help="Labels, as `claimscore label` wrote them.")
     n: int = option(6, panel="Essential", name="n", help="Number of examples.")
     llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
