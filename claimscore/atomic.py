@@ -55,11 +55,32 @@ def os_errors(path: Path | str) -> Iterator[None]:
         raise (StoppedEarly if full else ConfigError)(f"{path}: {reason(exc)}") from exc
 
 
+#: Folders that go with this process.
+_fleeting: set[Path] = set()
+
+
+@contextlib.contextmanager
+def fleeting(folder: Path) -> Iterator[None]:
+    """While the block lasts nothing in the folder has to survive a power cut: no disk is waited
+    for."""
+    _fleeting.add(folder)
+    try:
+        yield
+    finally:
+        _fleeting.discard(folder)
+
+
+def sync_file(descriptor: int, path: Path) -> None:
+    """Make what was written to an open file, or to a folder, survive a power cut."""
+    if _fleeting.isdisjoint((path, *path.parents)):
+        os.fsync(descriptor)
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename within the folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor, folder)
     finally:
         os.close(descriptor)
 
@@ -94,7 +115,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
         try:
             yield temporary
             with temporary.open("rb") as written:
-                os.fsync(written.fileno())
+                sync_file(written.fileno(), path)
             temporary.replace(path)
             sync_folder(path.parent)
         finally:

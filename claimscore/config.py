@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple
 
 from claimscore.errors import ConfigError
 from claimscore.option import (
@@ -29,6 +29,7 @@ from claimscore.option import (
     metric_option,
     model_option,
     take_texts,
+    types_of,
 )
 
 Granularity = Literal["sentence", "summary"]
@@ -387,9 +388,11 @@ class RunConfig:
     `input` is a path, a pattern, an address, "-" (JSONL on standard input), or rows in memory: a
     polars or pandas DataFrame, a Dataset of Hugging Face, an Arrow table, a list of dicts. One name
     may stand for several, and a text for a path: `metrics="ds"`, `llm="openai:gpt-4o-mini"`.
-    `out` is a folder, or the address of one in an object store (`s3://bucket/runs/a`). `address`
-    is that of a Ray cluster; None starts Ray on this machine. `chunk_records` are worked on
-    together; 0 is 64, or fewer where a server answers about few records.
+    Without `metrics` the columns of the first record choose them. `out` is a folder, or the address
+    of one in an object store (`s3://bucket/runs/a`). `address` is that of a Ray cluster; None
+    starts Ray on this machine. `chunk_records` are worked on together; 0 is 64, or fewer where a
+    server answers about few records. With `keep_models` they stay loaded for the next run of this
+    process.
     """
 
     input: str | Any = argument(
@@ -401,11 +404,11 @@ class RunConfig:
         metavar="DIR",
         help="Run directory to write: a folder, or s3://bucket/runs/a.",
     )
-    metrics: tuple[str, ...] = essential_option(
-        ("caspr", "ds", "bs-inverse"),
+    metrics: tuple[str, ...] | None = essential_option(
+        None,
         short="m",
         kind="metrics",
-        help="Metrics, as ds,rouge-1 or summac-zs:op1=min.",
+        help="Metrics, as faithfulness,ds; default: by columns.",
     )
     tasks: tuple[str, ...] = metric_option(
         (), help=f"Tables to write in any case: {', '.join(TASK_NAMES[:4])}."
@@ -456,6 +459,13 @@ class RunConfig:
         True, hidden=True, help="Take earlier results of the models from the cache."
     )
     chunk_records: int = 0
+    keep_models: bool = False
+    fail_under: Mapping[str, float] = metric_option(
+        dict, kind="limit", help="Exit with 4 where a mean is surely below X."
+    )
+    fail_over: Mapping[str, float] = metric_option(
+        dict, kind="limit", hidden=True, help="Exit with 4 where a mean is surely above X."
+    )
     seed: int = metric_option(0, hidden=True, help="Seed of the bootstrap intervals.")
     retry_failed: bool = essential_option(False, help="Try records again that failed before.")
     take_over: bool = machine_option(False, help="Go on with a run whose machine is dead.")
@@ -509,7 +519,7 @@ def _given(of_task: str | Mapping[str, Any]) -> dict[str, Any]:
 
 def _gather_tasks(llm: LLMConfig) -> None:
     """Put the values of fields that were given by task into `by_task`."""
-    if not fits(llm.by_task, get_type_hints(LLMConfig)["by_task"]):
+    if not fits(llm.by_task, types_of(LLMConfig)["by_task"]):
         raise ConfigError("by_task must be a dict of models, or of settings, by task")
     by_task = {task: _given(given) for task, given in llm.by_task.items()}
     for field in dataclasses.fields(llm):

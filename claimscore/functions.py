@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import logging
 import shutil
 import tempfile
-import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +25,6 @@ from claimscore.calibration import Calibration
 from claimscore.config import (
     DEFAULT_LLM,
     LLM_VERIFIER,
-    EncoderConfig,
     LLMConfig,
     RunConfig,
     user_cache_dir,
@@ -36,7 +33,7 @@ from claimscore.errors import ConfigError
 from claimscore.metrics.base import PassRequirement
 from claimscore.metrics.support import BEST, MODEL
 from claimscore.notebook import refuse_unknown, run_config
-from claimscore.pipeline.encoders import load_model
+from claimscore.pipeline.encoders import kept_model, load_model
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, RejectedItemsError
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.llm.providers.base import Provider
@@ -54,9 +51,6 @@ from claimscore.records.readers import rows_in_memory
 from claimscore.tables import CLAIMS, FAILURES, SUPPORT
 
 logger = logging.getLogger("claimscore")
-
-#: Models that stay loaded, those that were used last.
-KEPT_MODELS = 4
 
 #: Pairs whose results are computed and kept together; a verifier reads each source in many parts.
 PAIRS_AT_ONCE, SOURCES_AT_ONCE = 8192, 128
@@ -407,18 +401,10 @@ def _unheard(done: int) -> None:
 
 def _loaded(role: str, config: RunConfig) -> Any:
     """The model of a role with its kept results, loaded once in this process."""
-    kept = (config.cache_dir or user_cache_dir()) if config.model_store else None
-    with _loading:
-        return _load(role, config.encoders, kept)
-
-
-_loading = threading.Lock()
-
-
-@functools.lru_cache(maxsize=KEPT_MODELS)
-def _load(role: str, encoders: EncoderConfig, kept: Path | None) -> Any:
-    model = load_model(role, encoders)
-    return model if kept is None else open_store(kept).around(model)
+    model = kept_model(role, config.encoders, load_model)
+    if not config.model_store:
+        return model
+    return open_store(config.cache_dir or user_cache_dir()).around(model)
 
 
 def _in_order(rows: pl.DataFrame, failed: pl.DataFrame, *columns: str) -> pl.DataFrame:

@@ -19,12 +19,14 @@ from typing import Any
 
 import polars as pl
 
+from claimscore.atomic import fleeting
 from claimscore.config import OF_THE_RUN, EncoderConfig, LLMConfig, RunConfig
 from claimscore.console import many, verdict_totals
 from claimscore.console.progress import progress_display
 from claimscore.errors import ConfigError
 from claimscore.metrics.support import CONTRADICTED, SUPPORTED, uncertainty
 from claimscore.pipeline.plan import load_metrics
+from claimscore.pipeline.reading import PAIR_METRICS
 from claimscore.pipeline.run import run
 from claimscore.pipeline.run import score as add_metrics
 from claimscore.records.readers import rows_in_memory
@@ -65,8 +67,7 @@ class Evaluation:
     @functools.cached_property
     def verdicts(self) -> pl.DataFrame:
         """A row a claim that was judged: `id`, `side`, `claim`, `verdict`, `probability` of
-        support, `uncertainty`, `evidence`. Of several texts the one that decides counts, as in the
-        scores."""
+        support, `uncertainty`, `evidence`. Of several texts the one that decides counts."""
         contradicted = pl.col("verdict") == CONTRADICTED
         weight = pl.when(contradicted).then("contradiction").otherwise("probability")
         first = pl.col("verdict", "evidence").sort_by(
@@ -135,9 +136,10 @@ def evaluate(
     """Score a table of records.
 
     `data` is a polars or pandas DataFrame, a Dataset of Hugging Face, an Arrow table, a list of
-    dicts, or a path. `metrics` are names as of `--metrics`, one or several. `options` are fields of
-    `RunConfig`, `LLMConfig` and `EncoderConfig`: `columns={"source": "article"}`, `limit=100`,
-    `llm="openai:gpt-4o-mini"`, `max_cost=5`, `nli="FacebookAI/roberta-large-mnli"`.
+    dicts, or a path. `metrics` are names as of `--metrics`, one or several; without them the
+    columns choose. `options` are fields of `RunConfig`, `LLMConfig` and `EncoderConfig`:
+    `columns={"source": "article"}`, `limit=100`, `llm="openai:gpt-4o-mini"`, `max_cost=5`,
+    `nli="FacebookAI/roberta-large-mnli"`.
 
     Without `out` the run's folder is temporary and goes with the result. Raises `ConfigError` for
     wrong data or options, before anything is spent, and `StoppedEarly` where it stopped; then the
@@ -152,11 +154,13 @@ def evaluate(
         if out is None:
             out = tempfile.mkdtemp(prefix="claimscore-")
             ends.callback(shutil.rmtree, out, ignore_errors=True)
-        config = run_config(data, out, {**options, "metrics": metrics})
-        chosen = load_metrics(config.metrics, config.metric_files)
+            ends.enter_context(fleeting(Path(out)))
+        config = run_config(data, out, {"keep_models": True, **options, "metrics": metrics})
+        chosen = load_metrics(config.metrics or (), config.metric_files)
         with progress_display(not progress) as show:
             summary = run(config, on_progress=show).summary
         names = tuple(dict.fromkeys(metric.name for metric in chosen))
+        names = tuple(summary["metrics"]) if config.metrics is None else names
         evaluation = Evaluation(config.out, names, summary, is_kept)
         weakref.finalize(evaluation, ends.pop_all().close)
     return evaluation
@@ -179,10 +183,10 @@ def score(
     fixed = [name for name in OF_THE_RUN if name in options]
     if fixed:
         raise ConfigError(f"{fixed[0]} is that of the run in {out}; score takes no other")
-    config = run_config("", out, {**options, "metrics": metrics})
+    config = run_config("", out, {"keep_models": True, **options, "metrics": metrics})
     with progress_display(not progress) as show:
         summary = add_metrics(config, on_progress=show).summary
-    return Evaluation(config.out, config.metrics, summary)
+    return Evaluation(config.out, config.metrics or (), summary)
 
 
 def score_pair(
@@ -201,8 +205,9 @@ def score_pair(
     for text in (first, second):
         if not isinstance(text, str):
             raise ConfigError(f"score_pair takes two texts, not {type(text).__name__}")
+    metrics = PAIR_METRICS if metrics is None else metrics
     config = run_config([], Path(), {**options, "metrics": metrics})
-    loaded = load_metrics(config.metrics, config.metric_files)
+    loaded = load_metrics(config.metrics or (), config.metric_files)
     places = {"summary_a": first, "source": first, "sources": [first], "references": [first]}
     places |= {"summary_b": second, "summary": second}
     read = {column for metric in loaded for column in metric.requires.columns}

@@ -82,12 +82,19 @@ def nested(settings: type, *, only: Sequence[str]) -> Any:
 # Values
 
 
+@functools.cache
+def types_of(settings: type) -> dict[str, Any]:
+    """The type of each field of settings."""
+    return get_type_hints(settings)
+
+
 def take_texts(settings: Any) -> None:
     """Make the types of the fields of texts: of names with commas a tuple, of a path a `Path`, of a
     model its settings. `ConfigError` says what a field accepts where it holds another type.
     """
-    for name, hint in get_type_hints(type(settings)).items():
+    for name, hint in types_of(type(settings)).items():  # type: ignore[arg-type]  # a type is hashable
         value = getattr(settings, name)
+        hint = _NAMES if hint == _NAMES | None else hint
         if isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, str):
             value = hint(*[value])
         if get_origin(hint) is tuple and isinstance(value, str | Path):
@@ -106,7 +113,7 @@ _NAMES, _PATHS = tuple[str, ...], tuple[Path, ...]
 
 def check_types(settings: Any) -> None:
     """`ConfigError` that says what is accepted where a field of settings has another type."""
-    for name, hint in get_type_hints(type(settings)).items():
+    for name, hint in types_of(type(settings)).items():  # type: ignore[arg-type]  # a type is hashable
         value = getattr(settings, name)
         if not fits(value, hint):
             raise ConfigError(

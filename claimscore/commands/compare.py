@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from claimscore.commands.options import (
-    EXIT_GATE,
-    EXIT_OK,
     NEW_FILE,
     command,
+    gates_status,
     output_options,
     own_option,
     typed_command,
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     metavar="CONDITION",
     help="Exit with 4 where a difference is beyond this, as 'caspr > +2'.",
 )
+@own_option("--full", is_flag=True, panel="Output", help="Print all tables.")
 @own_option(
     "--html", "html_file", type=NEW_FILE, panel="Output", help="Write one page with everything."
 )
@@ -36,31 +35,34 @@ if TYPE_CHECKING:
 def compare(
     config: CompareConfig,
     fail_if: tuple[str, ...],
+    full: bool,
     html_file: Path | None,
     quiet: bool,
     as_json: bool,
 ) -> int:
     """Compare runs that share ids; the first is the baseline.
 
-    For every metric: a verdict and the mean difference with its paired interval. Then the records
-    that moved most, with claims that are new, gone or reworded.
+    A sentence says which one is better, by how much and how surely; --full prints all tables, also
+    the records that moved most and claims that are new, gone or reworded.
 
     \b
     claimscore compare runs/v1 runs/v2
     claimscore compare runs/v1 runs/v2 --by system --html compare.html
     claimscore compare runs/v1 runs/v2 --fail-if 'caspr > +2'
     """
-    from claimscore.evaluation.comparison import Condition, compare, gates
+    from claimscore.evaluation.comparison import compare, gates, parse_limit
     from claimscore.evaluation.comparison_tables import (
+        group_sections,
         sections_of,
         signature_of,
+        summary_lines,
         to_json,
     )
 
-    conditions = [Condition.parse(text) for text in fail_if]
+    limits = list(map(parse_limit, fail_if))
     silent = quiet or as_json
     comparison = compare(config)
-    judged = list(gates(comparison, conditions))
+    judged = list(gates(comparison, limits))
     if html_file is not None:
         from claimscore.report.evaluation_page import write_evaluation_page
 
@@ -74,10 +76,8 @@ def compare(
     if as_json:
         print(json.dumps(to_json(comparison, judged), ensure_ascii=False, allow_nan=False))
     if not silent:
-        from claimscore.console.evaluations import print_sections
+        from claimscore.console.evaluations import print_lines, print_sections
 
-        print_sections(sections_of(comparison), html_file)
-    failed = [gate for gate in judged if gate.fails]
-    for gate in judged if not silent else failed:
-        print(f"gate: {gate}", file=sys.stderr if silent else sys.stdout)
-    return EXIT_GATE if failed else EXIT_OK
+        print_lines(() if full else summary_lines(comparison))
+        print_sections((sections_of if full else group_sections)(comparison), html_file)
+    return gates_status(judged, silent=silent)

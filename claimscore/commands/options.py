@@ -6,12 +6,15 @@ import dataclasses
 import difflib
 import importlib
 import json
+import math
 import re
 import shlex
+import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
     Literal,
     NamedTuple,
@@ -29,6 +32,9 @@ from click.shell_completion import CompletionItem
 from claimscore.config import read_toml
 from claimscore.errors import ConfigError
 from claimscore.option import Option
+
+if TYPE_CHECKING:
+    from claimscore.stats.gates import Gate
 
 #: A function that decorators make a command.
 F = TypeVar("F", bound=Callable[..., Any])
@@ -134,6 +140,7 @@ KINDS: dict[str, tuple[click.ParamType[Any], str]] = {
     "duration": (Duration(), "DURATION"),
     "metrics": (Metrics(), "LIST"),
     "json": (click.STRING, "KEY=JSON"),
+    "limit": (click.STRING, "METRIC=X"),
 }
 _PLAIN: dict[Any, tuple[click.ParamType[Any], str]] = {
     int: (click.INT, "N"),
@@ -165,6 +172,24 @@ def _json_pairs(
 ) -> dict[str, Any]:
     """`KEY=JSON` of an option that may be repeated. A word that is no JSON is a text."""
     return {key: _json_value(key, text) for key, text in _pairs(ctx, param, values).items()}
+
+
+def _limits(
+    _ctx: click.Context, _param: click.Parameter, values: Sequence[str] | Mapping[str, float]
+) -> dict[str, float]:
+    """`METRIC=X` of an option that may be repeated; a metric may have options, as `qa:a=b=0.5`."""
+    limits: dict[str, float] = {}
+    for value in values:
+        metric, _, text = value.rpartition("=")
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not metric or not math.isfinite(number):
+            raise click.BadParameter(f"{value!r} is no metric and number, as faithfulness=0.8")
+        if limits.setdefault(metric, number) != number:
+            raise click.BadParameter(f"{metric} is given twice: {limits[metric]:g} and {number:g}")
+    return limits
 
 
 class _ByTask:
@@ -322,7 +347,7 @@ def _parameter(
         names = [f"--{name}"]
         details = {"type": kind, "metavar": option.metavar or metavar, "multiple": repeated}
     if is_mapping:
-        details["callback"] = _json_pairs if option.kind == "json" else _pairs
+        details["callback"] = {"json": _json_pairs, "limit": _limits}.get(option.kind or "", _pairs)
     if option.by_task:
         details |= {"callback": _ByTask(kind), "type": click.STRING}
         details |= {} if default is None else {"default": (str(default),)}
@@ -446,6 +471,16 @@ def _log(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         from claimscore.console.diagnosis import log_to_terminal
 
         ctx.call_on_close(log_to_terminal())
+
+
+def gates_status(gates: Sequence[Gate], *, silent: bool) -> int:
+    """Print the gates, of a silent command those that do not pass; the exit status they ask for."""
+    for gate in gates:
+        if not (silent and gate.fails is False):
+            print(f"gate: {gate}", file=sys.stderr if silent else sys.stdout)
+    if any(gate.fails for gate in gates):
+        return EXIT_GATE
+    return EXIT_USAGE if any(gate.fails is None for gate in gates) else EXIT_OK
 
 
 def own_option(

@@ -20,6 +20,7 @@ from claimscore.commands.options import (
     Command,
     SettingsSource,
     command,
+    gates_status,
     is_given,
     json_option,
     output_options,
@@ -84,7 +85,8 @@ def _finish(result: Any, config: RunConfig, as_csv: bool, as_json: bool) -> int:
         RunDirectory.reader(result.out).write_csv()
     summary = result.summary
     print(json.dumps(summary)) if as_json else print_result(summary, str(result.out))
-    return EXIT_FAILED_RECORDS if result.failed_records else EXIT_OK
+    failed = EXIT_FAILED_RECORDS if result.failed_records else EXIT_OK
+    return gates_status(result.gates, silent=as_json) or failed
 
 
 _of_score = SettingsSource(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from claimscore.training.ls_score import LSTrainingResult
     from claimscore.training.recipes import TrainingProgress
     from claimscore.training.summac_conv import SummaCTrainingResult
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """What is to be known first, and a few lines more."""
+    for number, line in enumerate(lines):
+        print_text(plain(line), "" if number else "bold")
 
 
 def print_sections(sections: Iterable[Section], page: Path | None = None) -> None:

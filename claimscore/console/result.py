@@ -64,13 +64,12 @@ def print_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> None:
             for name, row in metrics.items()
         ],
     )
-    reasons = [
-        (name, f"{count:,} without a value: {why}")
-        for name, row in metrics.items()
-        for why, count in row["reasons"].items()
-    ]
-    if reasons:
-        print_facts(reasons)
+    of_reasons: dict[str, list[str]] = {}  # what several metrics share is said once
+    for name, row in metrics.items():
+        for why, count in row["reasons"].items():
+            of_reasons.setdefault(f"{count:,} without a value: {why}", []).append(name)
+    if of_reasons:
+        print_facts([(", ".join(names), why) for why, names in of_reasons.items()])
         print()
 
 

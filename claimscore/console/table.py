@@ -79,19 +79,29 @@ def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table of numbers under a ruled header, the first column a name.
 
-    Where the window is too narrow for it, a row is its name with the others in a sentence. Nothing
-    is printed where there are no rows.
+    Where the window is too narrow for it, cells are broken at spaces; where it is too narrow for
+    their words, a row is its name with the others in a sentence. Nothing is printed where there are
+    no rows.
     """
     if not rows:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for place, name in enumerate(header):
-        table.add_column(_text(name), justify="right" if place else "left", no_wrap=True)
+        table.add_column(_text(name), justify="right" if place else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(_text, row))
     console = _console()
     unbounded = console.options.update(max_width=UNBOUNDED)
-    if console.measure(table, options=unbounded).maximum <= console.width:
+    needed = console.measure(table, options=unbounded)
+    if needed.minimum <= console.width:
+        too_wide = max(0, needed.maximum - console.width)
+        cells = zip(header, *rows, strict=True)
+        for column, of_column in reversed(list(zip(table.columns, cells, strict=True))):
+            lines = [line for cell in of_column for line in cell.splitlines()]
+            widest = max(map(len, lines), default=0)
+            words = max((len(word) for line in lines for word in line.split()), default=0)
+            column.width = widest - min(too_wide, widest - words)  # the last columns first
+            too_wide -= widest - column.width
         print_block(table)
         return
     for row in rows:

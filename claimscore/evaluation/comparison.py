@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -24,19 +25,16 @@ from claimscore.evaluation.run_differences import (
     by_group,
     corrected,
     data_differences,
+    equal_texts,
     metric_difference,
     most_moved,
     paired_scores,
     setting_differences,
 )
+from claimscore.metrics import load_metric
 from claimscore.option import argument, check_least, option
-from claimscore.stats.bootstrap import MIN_VALUES
-from claimscore.stats.paired import (
-    EQUAL_WITHIN,
-    Difference,
-    one_sided_bound,
-    records_needed,
-)
+from claimscore.stats.gates import Gate, Limit, judged
+from claimscore.stats.paired import Difference
 from claimscore.stats.prediction_powered import CorrectedMean
 
 #: So many ids that one run lacks are named.
@@ -99,14 +97,17 @@ class RecordDetail(NamedTuple):
 class RunComparison:
     """One run against the baseline: `b` and `a`.
 
-    `changes` counts the claims and facts of all shared records by table and side, and by
-    `claim_changes.KINDS`; `paired` has the rows of each metric as `PAIRED_SCHEMA`; `by_labels` the
+    `n_equal` of the shared records have the same texts in both; `changes` counts the claims and
+    facts of these by table and side, and by `claim_changes.KINDS`. `higher_is` says what a higher
+    score of a metric is; `paired` has the rows of each metric as `PAIRED_SCHEMA`; `by_labels` the
     differences corrected by labels of people, where both runs have them.
     """
 
     a: ComparedRun
     b: ComparedRun
     n_shared: int
+    n_equal: int
+    higher_is: Mapping[str, str]
     only_a: MissingIds
     only_b: MissingIds
     settings: tuple[SettingDifference, ...]
@@ -205,10 +206,13 @@ def _compare(config: CompareConfig, a: ComparedRun, b: ComparedRun) -> RunCompar
         of_groups = [row for pair in paired.items() for row in by_group(*pair, named, *drawn)]
     moves = [most_moved(*pair, config.top) for pair in paired.items()]
     data = data_differences(a, b, ids)
+    equal = equal_texts(a, b, ids, data)
     return RunComparison(
         a=a,
         b=b,
         n_shared=ids.len(),
+        n_equal=equal.len(),
+        higher_is={metric: _higher_is(metric, a, b) for metric in chosen},
         only_a=_missing(a, b),
         only_b=_missing(b, a),
         settings=tuple(setting_differences(a, b)),
@@ -218,8 +222,8 @@ def _compare(config: CompareConfig, a: ComparedRun, b: ComparedRun) -> RunCompar
         only_metrics_b=tuple(metric for metric in b.metrics if metric not in a.metrics),
         groups=tuple(of_groups),
         moves=tuple(itertools.chain.from_iterable(moves)),
-        records=tuple(_details(a, b, moves, data)),
-        changes=change_counts(a, b, ids),
+        records=tuple(_details(a, b, moves, data, equal)),
+        changes=change_counts(a, b, equal),
         paired=paired,
         by_labels=corrected_differences(a, b, chosen, config.samples, config.seed),
     )
@@ -227,6 +231,17 @@ def _compare(config: CompareConfig, a: ComparedRun, b: ComparedRun) -> RunCompar
 
 def _example(run: ComparedRun) -> str:
     return f"{run.ids[0]!r} in {run.label}" if run.n_records else f"none in {run.label}"
+
+
+def _higher_is(metric: str, *runs: ComparedRun) -> str:
+    """What a higher score of a metric is, as a run or claimscore knows; else empty."""
+    for run in runs:
+        known = run.directory.summary() if run.directory else {}
+        if said := known.get("metrics", {}).get(metric, {}).get("higher_is"):
+            return str(said)
+    with contextlib.suppress(ConfigError):
+        return load_metric(metric.partition(":")[0]).higher_is
+    return ""
 
 
 def _missing(a: ComparedRun, b: ComparedRun) -> MissingIds:
@@ -240,8 +255,10 @@ def _details(
     b: ComparedRun,
     moves: Sequence[Sequence[Move]],
     data: Sequence[DataDifference],
+    equal: pl.Series,
 ) -> Iterator[RecordDetail]:
-    """The records of all metrics: those that moved most of each first, then the second of each."""
+    """The records of all metrics: those that moved most of each first, then the second of each;
+    with changes of their claims where their texts are `equal`."""
     by_id: dict[str, list[Move]] = {}
     for move in filter(None, itertools.chain(*itertools.zip_longest(*moves))):
         by_id.setdefault(move.id, []).append(move)
@@ -249,7 +266,7 @@ def _details(
     if ids.is_empty():
         return
     changes: dict[str, list[UnitChange]] = {}
-    for unit in unit_changes(a, b, ids):
+    for unit in unit_changes(a, b, ids.filter(ids.is_in(equal.implode()))):
         if unit.change.kind != "same":
             changes.setdefault(unit.id, []).append(unit)
     of_a, of_b = (_records(run, ids) for run in (a, b))
@@ -268,88 +285,38 @@ def _records(run: ComparedRun, ids: pl.Series) -> dict[str, dict[str, Any]]:
     return {row["id"]: row for row in of_ids.iter_rows(named=True)}
 
 
-# Gates: conditions on the differences under which a build fails
+# Gates: limits of the differences under which a build fails
 
 
-class Condition(NamedTuple):
-    """A metric's mean difference to the baseline that fails: above `limit`, or below it."""
-
-    text: str
-    metric: str
-    above: bool
-    limit: float
-
-    @classmethod
-    def parse(cls, text: str) -> Condition:
-        """`caspr > +2` or `claim-f1 < -0.01`; `ConfigError` for anything else."""
-        condition = _CONDITION.fullmatch(text)
-        limit = finite_number(condition[3]) if condition else None
-        if condition is None or limit is None:
-            raise ConfigError(
-                f"--fail-if {text!r}: write a metric, > or <, and a difference, as in 'caspr > +2'"
-            )
-        return cls(" ".join(text.split()), condition[1], condition[2] == ">", limit)
+def parse_limit(text: str) -> Limit:
+    """`caspr > +2` or `claim-f1 < -0.01`; `ConfigError` for anything else."""
+    condition = _CONDITION.fullmatch(text)
+    value = finite_number(condition[3]) if condition else None
+    if condition is None or value is None:
+        raise ConfigError(
+            f"--fail-if {text!r}: write a metric, > or <, and a difference, as in 'caspr > +2'"
+        )
+    return Limit(" ".join(text.split()), condition[1], condition[2] == ">", value)
 
 
-class Gate(NamedTuple):
-    """A condition for one run: the mean difference over `n` records, its one-sided 95 % bound, and
-    whether that is beyond the limit.
-
-    `needed` records would show a difference as large as the limit; None where it is zero.
-    """
-
-    condition: Condition
-    run: str
-    n: int
-    difference: float
-    bound: float
-    fails: bool
-    needed: int | None
-
-    def __str__(self) -> str:
-        """The verdict for people."""
-        side = "at least" if self.condition.above else "at most"
-        shown = f"{self.run}: difference {self.difference:+.4g}, {side} {self.bound:+.4g}"
-        line = f"{self.condition.text}: {'fails' if self.fails else 'passes'}; {shown}"
-        line += f" (one-sided 95 % bound, {self.n:,} records"
-        if not self.fails and self.needed is not None and self.needed > self.n:
-            line += f"; a difference of {abs(self.condition.limit):g} takes about {self.needed:,}"
-        return f"{line})"
-
-
-def gates(comparison: Comparison, conditions: Sequence[Condition]) -> Iterator[Gate]:
-    """Each condition for each run.
+def gates(comparison: Comparison, limits: Sequence[Limit]) -> Iterator[Gate]:
+    """Each limit for each run.
 
     `ConfigError` where a run does not share the metric, or too few records have both scores: a gate
     that cannot be judged is no pass.
     """
     config = comparison.config
-    for condition in conditions:
+    for limit in limits:
         for run in comparison.runs:
-            if condition.metric not in run.paired:
+            if limit.metric not in run.paired:
                 known = ", ".join(run.paired) or "none"
                 raise ConfigError(
-                    f"--fail-if {condition.text!r}: {run.b.path} and the baseline share no metric "
-                    f"{condition.metric}; they share: {known}"
+                    f"--fail-if {limit.text!r}: {run.b.path} and the baseline share no metric "
+                    f"{limit.metric}; they share: {known}"
                 )
-            d = run.paired[condition.metric]["difference"].drop_nulls().to_numpy()
-            if d.size < MIN_VALUES:
-                raise ConfigError(
-                    f"--fail-if {condition.text!r}: only {d.size} records of {run.b.path} and the "
-                    f"baseline have both scores; a bound needs {MIN_VALUES}"
-                )
-            bound = one_sided_bound(
-                d, upper=not condition.above, samples=config.samples, seed=config.seed
-            )
-            limit = condition.limit
-            yield Gate(
-                condition,
-                str(run.b.path),
-                d.size,
-                float(d.mean()),
-                bound,
-                bound > limit if condition.above else bound < limit,
-                records_needed(float(d.std(ddof=1)), abs(limit))
-                if abs(limit) > EQUAL_WITHIN
-                else None,
-            )
+            d = run.paired[limit.metric]["difference"].drop_nulls().to_numpy()
+            drawn = {"samples": config.samples, "seed": config.seed}
+            gate = judged(limit, d, run=str(run.b.path), **drawn)
+            if gate.fails is None:
+                raise ConfigError(f"--fail-if {gate}")
+            yield gate

@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from claimscore import __version__
 from claimscore.evaluation.claim_changes import KINDS, LEAST_ALIKE, UNIT_TABLES
-from claimscore.evaluation.comparison import Comparison, Gate, RunComparison
+from claimscore.evaluation.comparison import Comparison, RunComparison
 from claimscore.evaluation.inputs import ComparedRun
 from claimscore.evaluation.result import Mark, Section, signature
 from claimscore.evaluation.run_differences import MetricDifference
 from claimscore.stats.bootstrap import MOST_RESAMPLED
+from claimscore.stats.gates import Gate
 from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL, POWER, Difference
 
 #: So many records are named in a line; JSON has more.
 MOST_NAMED = 10
 
+#: So many lines follow the first sentence of a comparison.
+MOST_LINES = 5
+
+#: A corrected p-value up to which a difference is surely more than chance.
+SURE = 0.01
+
+#: What a run has more or fewer of; it is more or less of anything else.
+_OF_THINGS = re.compile(r"\b(words|facts|answers|entities|sources|sentences)\b")
+
 _VERDICTS = {
     "higher": "higher",
     "lower": "lower",
-    "not shown": "no difference shown",
-    "same": "no record changed",
-    "too few": "too few records",
+    "not shown": "not shown",
+    "same": "no change",
+    "too few": "too few",
 }
 
 
 def sections_of(comparison: Comparison) -> Iterator[Section]:
     """All tables of a comparison that have something to show, and the words about them."""
     for run in comparison.runs:
-        notes = tuple(verdict_lines(comparison, run))
+        notes = tuple(sentence(comparison, run, row) for row in run.metrics)
         yield Section(f"{run.b.label} against {run.a.label}", notes=notes)
     yield _sources(comparison)
     for run in comparison.runs:
@@ -47,6 +59,12 @@ def sections_of(comparison: Comparison) -> Iterator[Section]:
         )
         yield from (section for section in later if section.rows)
     yield Section("Method", notes=tuple(_method_notes(comparison)))
+
+
+def group_sections(comparison: Comparison) -> Iterator[Section]:
+    """The tables by group, where groups are asked for."""
+    of_runs = (_groups(run, comparison.config.by or "") for run in comparison.runs)
+    return (section for section in of_runs if section.rows)
 
 
 def signature_of(comparison: Comparison) -> str:
@@ -68,35 +86,109 @@ def _sources(comparison: Comparison) -> Section:
     return Section("Runs", ("run", "where", "records"), rows, tuple(notes))
 
 
-def verdict_lines(comparison: Comparison, run: RunComparison) -> Iterator[str]:
-    """What the comparison says of each metric, what its records could have shown, and how many a
-    difference takes."""
-    for row in run.metrics:
-        one = row.difference
-        places = digits(one.mean_a, one.mean_b)
-        if one.mean is None or one.deviation is None:
-            yield f"{row.metric}: nothing can be said: {one.reason or _VERDICTS[row.verdict]}"
-            continue
-        says = signed(one.mean, places)
-        if one.low is not None:
-            says += f" ({_interval(one.low, one.high, places)})"
-        many = f"{one.n:,} records"
-        if row.verdict == "same":
-            says = f"no record of {one.n:,} changed"
-        elif row.verdict == "not shown":
-            says = f"no difference is shown: {says} over {many}"
-        else:
-            says = f"{run.b.label} is {row.verdict}: {says} over {many}"
-        if noise := comparison.noise.get(row.metric):
-            limit, mean = number(noise.repeatability, places), signed(noise.mean, places)
-            by = f"a record by up to {limit}, the mean by {mean}"
-            says += f"; identical inputs move {by if noise.repeatability else 'none of them'}"
-        if row.verdict == "not shown":
-            least = number(one.least_detectable, places)
-            says += f". {many} show a difference of {least} in {100 * POWER:.0f} % of cases"
-            if (needed := one.records_needed()) is not None:
-                says += f"; one of {number(abs(one.mean), places)} takes about {needed:,}"
-        yield f"{row.metric}: {says}"
+# What a person would say
+
+
+def summary_lines(comparison: Comparison) -> list[str]:
+    """A sentence about the metric whose difference is surest, and at most `MOST_LINES` more."""
+    rows = [(run, row) for run in comparison.runs for row in run.metrics]
+    rows.sort(key=lambda pair: pair[1].verdict not in ("higher", "lower"))
+    said = [sentence(comparison, *pair) for pair in rows] or ["the runs share no metric"]
+    notes = [note(run) for run in comparison.runs for note in (_not_compared, _differing, _changed)]
+    notes = [*(_moved(*rows[0]) if rows else ()), *filter(None, notes)][: MOST_LINES - 1]
+    n_said = 1 + MOST_LINES - 1 - len(notes)
+    more = f", with {len(said) - n_said:,} more differences" if len(said) > n_said else ""
+    return [*said[:n_said], *notes, f"all tables{more}: --full; as a page: --html FILE"]
+
+
+def sentence(comparison: Comparison, run: RunComparison, row: MetricDifference) -> str:
+    """What the comparison says of a metric, its direction understood."""
+    one, metric = row.difference, row.metric
+    if one.mean is None or one.deviation is None:
+        return f"nothing can be said of {metric}: {one.reason or _VERDICTS[row.verdict]}"
+    places, sign = _places(one.mean), -1 if row.verdict == "lower" else 1
+    first, second = number(one.mean_a, places), number(one.mean_b, places)
+    difference = number(sign * one.mean, places)
+    if one.low is not None and one.high is not None:
+        ends = sorted((sign * one.low, sign * one.high))
+        difference += f" ({' to '.join(number(end, places) for end in ends)})"
+    a, b, many = run.a.path, run.b.path, f"{one.n:,} records"
+    if row.verdict == "same":
+        line = f"{metric} is the same in every record: {first}, {many}"
+    elif row.verdict == "not shown":
+        line = f"no difference in {metric} is shown: {a} {first}, {b} {second}, difference "
+        line += f"{difference}, {many}; it may be chance"
+        if (needed := one.records_needed()) is not None and needed > one.n:
+            line += f" (about {needed:,} would show it)"
+    else:
+        if row.verdict == "higher":
+            a, b, first, second = b, a, second, first
+        is_more = run.higher_is.get(metric) or "higher"
+        verb = "has" if _OF_THINGS.search(is_more) else "is"
+        surely = "surely" if row.holm is not None and row.holm <= SURE else "probably"
+        line = f"{a} {verb} {is_more} than {b}: {metric} {first} against {second}, difference "
+        line += f"{difference}, {many}; {surely} more than chance"
+    if noise := comparison.noise.get(metric):
+        limit, mean = number(noise.repeatability, places), signed(noise.mean, places)
+        by = f"a record by up to {limit}, the mean by {mean}"
+        line += f"; identical inputs move {by if noise.repeatability else 'none of them'}"
+    return line
+
+
+def _places(difference: float) -> int:
+    """So many digits after the point as show a difference, from two to four."""
+    size = abs(difference) or 1.0
+    return next((places for places in (2, 3) if size >= 2 * 10**-places), 4)
+
+
+def _moved(run: RunComparison, row: MetricDifference) -> Iterator[str]:
+    """How many records moved, and those that did most."""
+    one = row.difference
+    if one.n > one.same:
+        counts = f"{one.higher:,} higher, {one.lower:,} lower, {one.same:,} the same"
+        most = [move.id[:40] for move in run.moves if move.metric == row.metric][:3]
+        yield f"records in {run.b.path}: {counts}{'; most: ' * bool(most)}{', '.join(most)}"
+
+
+def _differing(run: RunComparison) -> str:
+    """Which settings and columns differ; empty where none does."""
+    settings = [one for one in run.settings if not one.name.endswith(".digest")] or run.settings
+    differing = [
+        *(
+            f"{one.name} ({(one.a or 'not set')[:30]}, {(one.b or 'not set')[:30]})"
+            for one in settings
+        ),
+        *(
+            f"column {column} ({why or f'{n:,} of {run.n_shared:,} records'})"
+            for column, n, why in run.data
+        ),
+    ]
+    shown = differing[:1]
+    while len(shown) < len(differing) and len(", ".join(differing[: len(shown) + 1])) <= 60:
+        shown = differing[: len(shown) + 1]
+    more = f" and {len(differing) - len(shown):,} more" if len(differing) > len(shown) else ""
+    return f"{run.b.path} differs in {', '.join(shown)}{more}" if differing else ""
+
+
+def _changed(run: RunComparison) -> str:
+    """How many claims and facts are not the same; empty where all are."""
+    counts: Counter[str] = sum((Counter(kinds) for kinds in run.changes.values()), Counter())
+    if counts.total() == counts["same"]:
+        return ""
+    return f"its claims: {', '.join(f'{counts[kind]:,} {kind}' for kind in KINDS)}"
+
+
+def _not_compared(run: RunComparison) -> str:
+    """What is unfinished, or has no score to compare; empty where nothing is."""
+    alone = run.only_a.n + run.only_b.n
+    parts = [f"{alone:,} records of one run alone"] if alone else []
+    nulls = {row.nulls.either for row in run.metrics if row.nulls.either}
+    parts += [f"up to {max(nulls):,} records without a score"] if nulls else []
+    parts += [f"{one.path} {notice}" for one in (run.a, run.b) for notice in one.notices]
+    return f"not compared: {'; '.join(parts)}" if parts else ""
+
+
+# All tables
 
 
 def _interval(low: float | None, high: float | None, places: int) -> str:
@@ -211,7 +303,8 @@ def _changes(run: RunComparison) -> Section:
         (table, side, *(f"{counts[kind]:,}" for kind in KINDS))
         for (table, side), counts in run.changes.items()
     ]
-    title = f"Claims of all records, {run.a.label} to {run.b.label}"
+    which = "all records" if run.n_equal == run.n_shared else f"the {run.n_equal:,} equal records"
+    title = f"Claims of {which}, {run.a.label} to {run.b.label}"
     return Section(title, ("table", "side", *KINDS), rows)
 
 
@@ -237,6 +330,7 @@ def _missing_notes(run: RunComparison) -> Iterator[str]:
             named = [*missing.first, *(["…"] if missing.n > len(missing.first) else [])]
             are = "record is" if missing.n == 1 else "records are"
             yield f"{missing.n:,} {are} not in {source.label}: {', '.join(named)}"
+    without: dict[str, list[str]] = {}  # what holds for several metrics is said once
     for row in run.metrics:
         for source, n, reasons in (
             (run.a, row.nulls.a, row.nulls.reasons_a),
@@ -245,7 +339,8 @@ def _missing_notes(run: RunComparison) -> Iterator[str]:
             if n:
                 why = "; ".join(f"{count:,} x {reason}" for reason, count in reasons.items())
                 where = f"{n:,} of the shared records have no score in {source.label}"
-                yield f"{row.metric}: {where}: {why}"
+                without.setdefault(f"{where}: {why}", []).append(row.metric)
+    yield from (f"{', '.join(metrics)}: {what}" for what, metrics in without.items())
     for source, metrics in ((run.a, run.only_metrics_a), (run.b, run.only_metrics_b)):
         if metrics:
             yield f"only in {source.label}: {', '.join(metrics)}"
@@ -274,7 +369,8 @@ def _method_notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _units(run: RunComparison) -> Section:
-    """The claims and facts of the records that moved most that are not the same in both."""
+    """The claims and facts that are not the same in both, of the records that moved most and have
+    equal texts."""
     shown = run.records[:MOST_NAMED]
     rows = [
         (record.id, f"{UNIT_TABLES[unit.table]} {kind}", unit.side, one or "", other or "")
@@ -282,11 +378,7 @@ def _units(run: RunComparison) -> Section:
         for unit in record.changes
         for kind, one, other in [unit.change]
     ]
-    notes = [
-        f"{record.id}: texts of the record that differ: {', '.join(record.texts)}"
-        for record in shown
-        if record.texts
-    ]
+    notes: list[str] = []
     if len(run.records) > len(shown):
         notes.append(f"{len(run.records) - len(shown):,} more records that moved are in --json")
     a, b = run.a.label, run.b.label
@@ -325,14 +417,15 @@ def p_value(p: float | None) -> str:
 # JSON
 
 #: A higher one where a name in the object changed its meaning or went away.
-FORMAT = 2
+FORMAT = 3
 
 
 def to_json(comparison: Comparison, gates: Sequence[Gate] = ()) -> dict[str, Any]:
     """The comparison by the names of its parts, `a` the baseline and `b` the other run, with
     `gates` where there are conditions; what cannot be computed is null, and `reason` says why."""
     runs = [
-        {**_plain(run), "verdict": list(verdict_lines(comparison, run))} for run in comparison.runs
+        {**_plain(run), "verdict": [sentence(comparison, run, row) for row in run.metrics]}
+        for run in comparison.runs
     ]
     method = {"level": LEVEL, "alpha": ALPHA, "equal_within": EQUAL_WITHIN, "correction": "holm"}
     return {

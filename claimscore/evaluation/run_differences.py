@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from claimscore.evaluation.inputs import ComparedRun, finite_number
+from claimscore.metrics.base import SIDES
 from claimscore.runs import damage_as_error
 from claimscore.stats.paired import (
     Difference,
@@ -32,8 +34,11 @@ NO_REASON = "no reason given"
 #: So many different reasons are counted by name, the most frequent first.
 MAX_REASONS = 5
 
-#: The size of a piece of work says nothing about the numbers.
-_LEFT_OUT = frozenset(("chunk_records",))
+#: The size of a piece of work says nothing about the numbers, and `DataDifference` says more than
+#: two digests of records.
+_LEFT_OUT = frozenset(("chunk_records", "records.digest"))
+
+_DIGEST = re.compile("[0-9a-f]{40,}")
 
 
 class SettingDifference(NamedTuple):
@@ -134,7 +139,7 @@ def _merged(differences: Iterable[SettingDifference]) -> Iterator[SettingDiffere
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, value in settings.items():
-        if name in _LEFT_OUT:
+        if prefix + name in _LEFT_OUT:
             continue
         if isinstance(value, Mapping):
             flat |= _flat(value, "" if name == "additive" else f"{prefix}{name}.")
@@ -148,7 +153,7 @@ def _shown(value: Any) -> str:
         return ", ".join(map(_shown, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return _DIGEST.sub(lambda digest: digest[0][:12], str(value))
 
 
 def _parts(signatures: Iterable[str]) -> dict[str, str]:
@@ -162,6 +167,26 @@ def _parts(signatures: Iterable[str]) -> dict[str, str]:
             elif place == 0:
                 parts.setdefault("version", {})[part] = None
     return {key: " or ".join(values) for key, values in parts.items()}
+
+
+def equal_texts(
+    a: ComparedRun, b: ComparedRun, ids: pl.Series, data: Sequence[DataDifference]
+) -> pl.Series:
+    """The ids of the records whose texts are the same in both; `data` are the columns that differ.
+
+    Claims are compared of these alone: those of another text are other claims.
+    """
+    names = [one.column for one in data if one.n_differ and one.column in SIDES]
+    of_a, of_b = a.table("records"), b.table("records")
+    if not names or of_a is None or of_b is None:
+        return ids
+    other_names = {f"\0{place}": name for place, name in enumerate(names)}
+    both = of_a.select("id", *names).join(
+        of_b.select("id", **{new: pl.col(name) for new, name in other_names.items()}), on="id"
+    )
+    same = (pl.col(name).eq_missing(pl.col(new)) for new, name in other_names.items())
+    with damage_as_error(b.path):
+        return ids.filter(ids.is_in(both.filter(*same).collect()["id"].implode()))
 
 
 def data_differences(a: ComparedRun, b: ComparedRun, ids: pl.Series) -> list[DataDifference]:

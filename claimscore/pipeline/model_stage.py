@@ -23,7 +23,7 @@ from anyio import CapacityLimiter
 
 from claimscore.config import EncoderConfig, RunConfig
 from claimscore.errors import StoppedEarly
-from claimscore.pipeline.encoders import Models, Worker, load_model, load_workers
+from claimscore.pipeline.encoders import Models, Worker, kept_model, load_model, load_workers
 from claimscore.pipeline.encoders.devices import device_wait_s
 from claimscore.pipeline.encoders.protocols import Model, OnBatch
 from claimscore.pipeline.encoders.results import open_store
@@ -249,7 +249,8 @@ def local_models(
 
     def load() -> list[Worker]:
         def one(role: str, encoders: EncoderConfig) -> Model:
-            model = load_model(role, encoders)
+            keeps = config.keep_models
+            model = kept_model(role, encoders, load_model) if keeps else load_model(role, encoders)
             return model if store is None else store.around(model)
 
         return load_workers(roles, config.encoders, one)

@@ -2,36 +2,64 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
-from typing import BinaryIO
 
 import polars as pl
 
 from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import Metric
-from claimscore.records.columns import ALTERNATIVES
+from claimscore.records.columns import ALTERNATIVES, likely_columns
 from claimscore.records.dataset import (
     Dataset,
     Required,
     Selection,
     prepare,
 )
+from claimscore.records.files import InputFile
 from claimscore.runs import RunDirectory
+
+#: What a run that names no metrics scores, by the columns that these read.
+PAIR_METRICS = ("caspr", "ds", "bs-inverse")
+BY_COLUMNS = {
+    ("summary", "source"): ("faithfulness",),
+    ("summary", "references"): ("rouge-1", "rouge-l", "bertscore"),
+    ("summary_a", "summary_b"): PAIR_METRICS,
+}
 
 
 def _required(metrics: Sequence[Metric]) -> Required:
     return {metric.name: metric.requires.columns for metric in metrics}
 
 
+def _selection(config: RunConfig) -> Selection:
+    return Selection(config.columns, config.limit, config.strip_html)
+
+
+def with_metrics(config: RunConfig, files: Sequence[InputFile]) -> tuple[RunConfig, str]:
+    """The settings with metrics, and what is to be said of those that nobody named: they fit the
+    columns of the first record. Where none do, and no task is asked for, they are those that almost
+    fit, so that the columns which they lack are named."""
+    if config.metrics is not None:
+        return config, ""
+    names = _selection(config).first_names(files)
+    present = {*names, *("source" for name in names if name == "sources")}
+    fitting = [columns for columns in BY_COLUMNS if present.issuperset(columns)]
+    if not (fitting or config.tasks):
+        likely = present | likely_columns(names).keys()
+        fitting = [max(BY_COLUMNS, key=lambda columns: len(likely.intersection(columns)))]
+    chosen = tuple(metric for columns in fitting for metric in BY_COLUMNS[columns])
+    by = ", ".join(dict.fromkeys(column for columns in fitting for column in columns))
+    said = f"metrics, by the columns {by}: {', '.join(chosen)}" if chosen else ""
+    return dataclasses.replace(config, metrics=chosen), said
+
+
 def read_records(
-    config: RunConfig, metrics: Sequence[Metric], spool: Path, stdin: BinaryIO | None
+    config: RunConfig, metrics: Sequence[Metric], files: tuple[InputFile, ...]
 ) -> Dataset:
     """Validate the input of a run (`prepare`)."""
-    selection = Selection(config.columns, config.limit, config.strip_html)
-    required = _required(metrics)
-    return prepare(config.input, spool=spool, required=required, stdin=stdin, selection=selection)
+    return prepare(files, _required(metrics), _selection(config))
 
 
 def copy_records(dataset: Dataset, size: int, directory: RunDirectory) -> None:

@@ -40,9 +40,17 @@ from claimscore.pipeline.reading import (
     check_columns,
     copy_records,
     read_records,
+    with_metrics,
 )
 from claimscore.pipeline.repair import repair
-from claimscore.pipeline.scoring import count_claim_checks, failed, score_run, truncations
+from claimscore.pipeline.scoring import (
+    count_claim_checks,
+    failed,
+    gates,
+    limits_of,
+    score_run,
+    truncations,
+)
 from claimscore.pipeline.settings import (
     CALLED,
     add_settings,
@@ -56,9 +64,10 @@ from claimscore.pipeline.settings import (
 )
 from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.supervision import run_blocking, signals_held
-from claimscore.records.dataset import MissingColumnsError
+from claimscore.records.dataset import MissingColumnsError, open_input
 from claimscore.records.text_checks import check_texts
 from claimscore.runs import RunDirectory, damage_as_error
+from claimscore.stats.gates import Gate
 from claimscore.types import JSON
 
 #: With more stored results than this share of the computed ones a run tells no model's pace.
@@ -80,6 +89,11 @@ class RunResult:
         failed: int = self.summary["records"]["failed"]
         return failed
 
+    @property
+    def gates(self) -> list[Gate]:
+        """The limits of `fail_under` and `fail_over`, judged."""
+        return [Gate(**gate) for gate in self.summary.get("gates", ())]
+
 
 def run(
     config: RunConfig,
@@ -96,19 +110,23 @@ def run(
     it is not called where no LLM is needed or nothing is missing. Raises `ConfigError` for
     wrong input or settings (before anything is spent) and `StoppedEarly` when stopped.
     """
-    if not (config.metrics or config.tasks):
+    if config.metrics == () and not config.tasks:
         raise ConfigError("nothing to do: name --metrics or --tasks")
     check_ray(config)
     known = catalogue(config.metric_files)
-    known.load_all(config.metrics)  # an unknown name is refused before a folder is made
+    known.load_all(config.metrics or ())  # an unknown name is refused before a folder is made
     reporter = ProgressReporter(Progress(), on_progress)
     with RunDirectory(config.out, reporter.notice, take_over=config.take_over) as directory:
         repair(directory, reporter)
-        config, metrics = _with_earlier_metrics(config, known, directory)
         reporter.phase("reading", directory)
+        files = open_input(config.input, spool=directory.state, stdin=stdin)
+        config, chosen = with_metrics(config, files)
+        if chosen:
+            reporter.notice(chosen)
+        config, metrics = _with_earlier_metrics(config, known, directory)
         done = directory.settings.get("additive", {})
         try:
-            dataset = read_records(config, metrics, directory.state, stdin)
+            dataset = read_records(config, metrics, files)
         except MissingColumnsError as exc:
             plan = plan_steps(config, metrics, exc.names)
             open_plan(plan, checks=[functools.partial(_refuse, exc), *named_models(plan, done)])
@@ -196,14 +214,16 @@ def _with_earlier_metrics(
             )
         texts = [option.name for option in known.options(name) if option.values is None]
         named = [text for text in texts if f":{text}=" in name]
-        if named and name not in config.metrics:
+        if named and name not in (config.metrics or ()):
             raise ConfigError(
                 f"{directory.name} has scores of the metric {name}: name it with --metrics too, "
                 f"since its {named[0]} may be a file"
             )
-    wanted = tuple(dict.fromkeys((*earlier, *config.metrics)))
+    wanted = tuple(dict.fromkeys((*earlier, *(config.metrics or ()))))
+    metrics = known.load_all(wanted)
+    limits_of(config, metrics)
     dedupe = directory.settings.get("additive", {}).get("texts", {}).get("dedupe", config.dedupe)
-    return dataclasses.replace(config, metrics=wanted, dedupe=dedupe), known.load_all(wanted)
+    return dataclasses.replace(config, metrics=wanted, dedupe=dedupe), metrics
 
 
 def _refuse(reason: ConfigError) -> NoReturn:
@@ -292,6 +312,10 @@ class _Work:
         scores = score_run(directory, self.plan.metrics, facts, self.config.seed)
         add_settings(directory, {"metrics": list(scores)})
         summary = self._summary(scores)
+        if limits := limits_of(self.config, self.plan.metrics):
+            summary["gates"] = [
+                gate._asdict() for gate in gates(directory, limits, self.config.seed)
+            ]
         directory.write_summary(summary)
         directory.event("finished", **spent(progress))
         self.reporter.phase("done", directory)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from claimscore.claim_checks import CHECKS, EVIDENCE_CHECKS, summarized
+from claimscore.config import RunConfig
 from claimscore.errors import ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, Score, signature
 from claimscore.metrics.support import VERDICTS
@@ -20,7 +21,8 @@ from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS, ENTAILED_CLAIMS_PASS
 from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.runs import RunDirectory
-from claimscore.stats.bootstrap import MIN_VALUES, Array, interval_text, mean_interval
+from claimscore.stats.bootstrap import MIN_VALUES, SAMPLES, Array, interval_text, mean_interval
+from claimscore.stats.gates import Gate, Limit, judged
 from claimscore.tables import SCORES, TABLES, counted
 from claimscore.types import JSON
 
@@ -214,6 +216,31 @@ def _summary(metric: Metric, values: Array, reasons: Mapping[str, int], seed: in
         bounds = {"low": max(interval.low, least), "high": min(interval.high, most)}
         summary |= {"half_width": interval.half_width, **bounds}
     return summary | {"verdict": verdict(metric, summary["mean"], summary["low"], summary["high"])}
+
+
+def limits_of(config: RunConfig, metrics: Sequence[Metric]) -> list[Limit]:
+    """The limits that a run's means are held against; `ConfigError` for a metric that is not among
+    the run's."""
+    limits = []
+    for way, given in (("under", config.fail_under), ("over", config.fail_over)):
+        for name, value in given.items():
+            known = [metric.name for metric in metrics]
+            if name not in known:
+                raise ConfigError(
+                    f"--fail-{way} {name}={value:g}: the run has no metric {name}; it has: "
+                    f"{', '.join(known) or 'none'}"
+                )
+            limits.append(Limit(f"{name} {way} {value:g}", name, way == "over", value))
+    return limits
+
+
+def gates(run: RunDirectory, limits: Sequence[Limit], seed: int) -> Iterator[Gate]:
+    """Each limit judged by the scores of the run."""
+    scores = run.scores()
+    assert scores is not None, "they were written"
+    for limit in limits:
+        values = scores.filter(metric=limit.metric).select("value").drop_nulls().collect()
+        yield judged(limit, values["value"].to_numpy(), run=None, samples=SAMPLES, seed=seed)
 
 
 def verdict(metric: Metric, mean: float, low: float | None, high: float | None) -> str:

@@ -84,6 +84,10 @@ class Selection:
         """The names of columns after renaming."""
         return list(self._renamed(dict.fromkeys(given)))
 
+    def first_names(self, files: Iterable[InputFile]) -> list[str]:
+        """The columns of the first record after renaming; none where there is no record."""
+        return next(([*record] for _, _, record in self.read(files)), [])
+
     def _renamed(self, record: Record) -> Record:
         others = {*self.columns, *self.columns.values()}
         kept = {name: value for name, value in record.items() if name not in others}
@@ -99,7 +103,6 @@ class Dataset:
     beyond texts, lists and ratings (a CSV cell is text, a JSON number is not).
     """
 
-    source: str
     files: tuple[InputFile, ...]
     n_records: int
     columns: dict[str, pl.DataType]
@@ -132,30 +135,25 @@ class Dataset:
         )
 
 
-def prepare(
-    source: Any,
-    *,
-    spool: Path,
-    required: Required,
-    stdin: BinaryIO | None = None,
-    selection: Selection = Selection(),
-) -> Dataset:
-    """Validate every record of `source` in one streaming pass.
-
-    `source` is a file, a glob, rows in memory (`rows_in_memory`), or "-" for JSONL on standard
-    input, which is first copied to `spool`. `required` says which columns each chosen metric
-    needs. The first record that cannot be used raises `InputError` naming file, line or row,
-    column and what was wrong.
-    """
+def open_input(source: Any, *, spool: Path, stdin: BinaryIO | None = None) -> tuple[InputFile, ...]:
+    """What `source` names: a file, a glob, rows in memory (`rows_in_memory`), or "-" for JSONL on
+    standard input, which is copied to `spool`."""
     with os_errors(spool):
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files: tuple[InputFile, ...]
     if not isinstance(source, str):
-        files = (rows_in_memory(source),)
-        source = files[0].name
-    else:
-        files = (spool_stdin(spool, stdin),) if source == "-" else find_files(source, spool)
-    return _Validation(source, files, required, selection).run()
+        return (rows_in_memory(source),)
+    return (spool_stdin(spool, stdin),) if source == "-" else find_files(source, spool)
+
+
+def prepare(
+    files: tuple[InputFile, ...], required: Required, selection: Selection = Selection()
+) -> Dataset:
+    """Validate every record of the files in one streaming pass.
+
+    `required` says which columns each chosen metric needs. The first record that cannot be used
+    raises `InputError` naming file, line or row, column and what was wrong.
+    """
+    return _Validation(files, required, selection).run()
 
 
 def _listed(names: Sequence[str], limit: int = 20) -> str:
@@ -172,9 +170,8 @@ class _Validation:
     """The state of the first pass."""
 
     def __init__(
-        self, source: str, files: tuple[InputFile, ...], required: Required, selection: Selection
+        self, files: tuple[InputFile, ...], required: Required, selection: Selection
     ) -> None:
-        self._source = source
         self._selection = selection
         self._files = files
         self._cells = files[0].format in ("csv", "tsv")
@@ -204,7 +201,7 @@ class _Validation:
                 raise InputError(f"{place(file, line)}: objects are nested too deeply") from None
             count += 1
         self._check_duplicates()
-        name = self._files[0].name if len(self._files) == 1 else self._source
+        name = self._files[0].name + f" and {len(self._files) - 1} more" * (len(self._files) > 1)
         if not count:
             raise InputError(f"{name}: the input is empty; there are no records in it")
         for ours, theirs in self._selection.columns.items():
@@ -214,7 +211,6 @@ class _Validation:
                 )
         columns = tuple(self._types.columns())
         return Dataset(
-            source=self._source,
             files=self._files,
             n_records=count,
             columns={column.name: column.dtype for column in columns},

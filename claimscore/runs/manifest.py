@@ -10,7 +10,6 @@ each part it has the rows, the size and the checksum:
 from __future__ import annotations
 
 import json
-import os
 import threading
 import zlib
 from collections import Counter
@@ -18,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from claimscore.atomic import os_errors, sync_folder
+from claimscore.atomic import os_errors, sync_file, sync_folder
 from claimscore.runs.parts import PART_TABLES, STEP_NAME, Checksum, Part
 
 #: No run has more chunks than this: a billion records in chunks of 64.
@@ -169,7 +168,7 @@ class Manifest:
                 stream.truncate(self._size)
                 stream.write(line)
                 stream.flush()
-                os.fsync(stream.fileno())
+                sync_file(stream.fileno(), self._path)
             if is_new:
                 sync_folder(self._path.parent)
         self._size += len(line)

@@ -31,6 +31,9 @@ Seed = int | tuple[int, ...]
 #: 0 of 1, 60 % of 2, 75 % of 3, 81 % of 4, 85 % of 5, 91 % of 12 values.
 MIN_VALUES = 5
 
+#: How many samples are drawn where nobody says it.
+SAMPLES = 10_000
+
 #: More values get the limit.
 MOST_RESAMPLED = 10_000
 
@@ -68,7 +71,7 @@ class Bounds(NamedTuple):
 
 
 def mean_interval(
-    values: Sequence[float] | Array, *, samples: int = 10_000, seed: int = 0
+    values: Sequence[float] | Array, *, samples: int = SAMPLES, seed: int = 0
 ) -> MeanInterval:
     """Mean and 95% normal interval: 1.96 times the standard deviation of the bootstrap means.
 

@@ -67,3 +67,26 @@ def test_a_run_ends_with_totals_of_verdicts(tmp_path: Path, cli: Command) -> Non
     totals = {name: row.get("verdicts") for name, row in metrics.items()}
     counts = {"supported": 2, "contradicted": 1, "unmentioned": 1}
     assert totals == {"faithfulness": counts, "rouge-1:against=source": None}
+
+
+def test_a_pair_keeps_its_tables_and_the_process_its_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[str] = []
+
+    def load(role: str, config: Any) -> Judge:
+        loads.append(role)
+        return Judge(judgement)
+
+    monkeypatch.setattr(model_stage, "load_model", load)
+    options: Any = {"cache_dir": tmp_path, "units": "sentences"}
+    first = claimscore.score_pair(SOURCES[0], "Bo slept.", "faithfulness", **options)
+    second = claimscore.score_pair(SOURCES[1], "Dan sold the car.", "faithfulness", **options)
+    assert [pair.verdicts["verdict"][0] for pair in (first, second)] == [
+        "supported",
+        "contradicted",
+    ]
+    assert first.table("support").height == first.claims.height == 1
+    assert loads == ["nli"]
+    claimscore.score_pair("A.", "B.", "faithfulness", keep_models=False, **options)
+    assert loads == ["nli", "nli"]

@@ -60,7 +60,6 @@ def model(monkeypatch: pytest.MonkeyPatch) -> FakeModel:
         return model
 
     monkeypatch.setattr(functions, "load_model", load)
-    functions._load.cache_clear()
     return model
 
 

@@ -178,7 +178,7 @@ class Splits(dict[str, Any]):
         ([], {}, "the data: the input is empty"),
         (PandasFrame([{"summary_a": "x", "summary_b": 3}]), {}, "the DataFrame, row 1: summary_b "),
         ("-", {}, "standard input cannot be read here"),
-        (ROWS, {"metrics": 5}, "metrics must be a list of text, not 5 of type int"),
+        (ROWS, {"metrics": 5}, "metrics must be a list of text or None, not 5 of type int"),
         (ROWS, {"limit": "3"}, "limit must be a whole number or None, not '3' of type str"),
         (ROWS, {"limit": 0}, "--limit must be at least 1, not 0"),
         (ROWS, {"max_cost": "5"}, "max_cost must be a number or None, not '5' of type str"),

@@ -6,7 +6,9 @@ Importing this is cheap: torch and transformers are imported by the loaders when
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -52,6 +54,9 @@ THREADS = {"cpu": 1, "cuda": 2}
 
 #: The roles whose models `--dtype auto` runs in bfloat16: likelihoods are sums of many numbers.
 ROUNDED = ("nli", "verifier", "embedder", "token_encoder")
+
+#: Models that stay loaded in a process of Python.
+KEPT_MODELS = 4
 
 #: The loaded models by role: those that a missing step needs.
 Models = Mapping[str, Model]
@@ -116,6 +121,22 @@ def load_pair_classifier(config: EncoderConfig) -> PairClassifier:
 def load_token_encoder(config: EncoderConfig) -> TokenEncoder:
     """Load the model that ``config.token_encoder`` names: "embedded", HF_ID[@REV], or a folder."""
     return cast(TokenEncoder, load_model("token_encoder", config))
+
+
+def kept_model(role: str, config: EncoderConfig, load: Load) -> Model:
+    """The model of a role, loaded once in this process: `KEPT_MODELS` stay, those used last."""
+    if config.device == "auto":
+        config = dataclasses.replace(config, device=device_names(config.device)[0])
+    with _loading:
+        return _kept_model(role, config, load)
+
+
+_loading = threading.Lock()
+
+
+@functools.lru_cache(maxsize=KEPT_MODELS)
+def _kept_model(role: str, config: EncoderConfig, load: Load) -> Model:
+    return load(role, config)
 
 
 def load_workers(roles: Iterable[str], config: EncoderConfig, load: Load) -> list[Worker]:

@@ -54,11 +54,13 @@ from claimscore.pipeline.plan import (
     refuse_unused,
     with_chunk_size,
 )
-from claimscore.pipeline.reading import read_records
+from claimscore.pipeline.reading import read_records, with_metrics
+from claimscore.pipeline.scoring import limits_of
 from claimscore.pipeline.supervision import run_blocking
 from claimscore.pipeline.tasks import TASKS
 from claimscore.pipeline.tasks.base import Task, Unit, side_texts
 from claimscore.pipeline.tasks.decompose import sentences_as_claims
+from claimscore.records.dataset import open_input
 from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.tables import FAILURES, OPINIONS, TABLES, Table
 from claimscore.types import Completion, Failure
@@ -81,14 +83,18 @@ def estimate_run(
     `out`, an existing run directory, what is finished there counts as answered. Raises
     `ConfigError` where the run would be refused.
     """
-    if not (config.metrics or config.tasks):
+    if config.metrics == () and not config.tasks:
         raise ConfigError("nothing to do: name --metrics or --tasks")
-    metrics = load_metrics(config.metrics, config.metric_files)
+    load_metrics(config.metrics or (), config.metric_files)  # a wrong name, before the input
     with (
         tempfile.TemporaryDirectory(prefix="claimscore-") as spool,
         contextlib.ExitStack() as stack,
     ):
-        dataset = read_records(config, metrics, Path(spool), stdin)
+        files = open_input(config.input, spool=Path(spool), stdin=stdin)
+        config, chosen = with_metrics(config, files)
+        metrics = load_metrics(config.metrics or (), config.metric_files)
+        limits_of(config, metrics)
+        dataset = read_records(config, metrics, files)
         known = RunDirectory.reader(out).settings if out and RunDirectory.is_at(out) else {}
         config = with_chunk_size(config, dataset.n_records, known)
         plan = open_plan(plan_steps(config, metrics, list(dataset.columns)))
@@ -104,7 +110,9 @@ def estimate_run(
 
         stage = _DryStage(plan, cache, *finished)
         run_blocking(stage.count, chunks, dataset.n_records, COUNTED_RECORDS, True)
-        return stage.estimate()
+        estimate = stage.estimate()
+        notes = (*filter(None, [chosen]), *estimate.assumptions)
+        return dataclasses.replace(estimate, assumptions=notes)
 
 
 def estimate_left(

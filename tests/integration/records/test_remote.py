@@ -15,9 +15,9 @@ import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError, StoppedEarly
-from claimscore.records.dataset import prepare
 from claimscore.records.files import find_files
 from tests.support.object_store import put
+from tests.support.prepared import prepare
 
 RECORDS = [{"id": str(n), "summary_a": f"Text {n}.", "summary_b": "Größe “x”"} for n in range(300)]
 JSONL = "".join(json.dumps(record) + "\n" for record in RECORDS).encode()

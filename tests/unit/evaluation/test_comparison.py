@@ -262,7 +262,7 @@ def test_what_is_printed(cli: Command, tmp_path: Path):
     write_run(tmp_path / "a", IDS[:12], {"ds": [50.0] * 12}, claims=evil)
     write_run(tmp_path / "b", IDS[:12], {"ds": changed}, claims=other)
     runs = tmp_path / "a", tmp_path / "b"
-    code, text, _ = cli("compare", *runs, "--samples", 100, "--top", 12)
+    code, text, _ = cli("compare", *runs, "--samples", 100, "--top", 12, "--full")
     assert code == 0
     assert f"{runs[0]} (baseline)" in text
     assert "ds: 1 of the shared records have no score in B: 1 x decompose failed" in text

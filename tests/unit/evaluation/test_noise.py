@@ -30,13 +30,13 @@ def test_a_move_is_measured_against_that_of_identical_inputs(tmp_path: Path, cli
     scores = {"ds": AGAIN, "ms": few}
     again = write_run(tmp_path / "again", IDS, scores, settings=settings("other"))
     page = tmp_path / "page.html"
-    shown = cli("compare", a, b, "--noise", again, "--html", page)
+    shown = cli("compare", a, b, "--noise", again, "--html", page, "--full")
     assert shown.status == 0
     # √(4²/2) · 1.96 · √2 = 7.84
     limit = "identical inputs move a record by up to 7.84, the mean by 0.00"
     assert limit in page.read_text(encoding="utf-8")
     rows = [tuple(line.split()) for line in shown.out.splitlines()]
-    assert limit in next(line for line in shown.out.splitlines() if line.startswith("ds: "))
+    assert limit in next(line for line in shown.out.splitlines() if " in ds " in line)
     assert ("ds", "0", "50.00", "80.00", "+30.00", "yes") in rows
     assert ("ds", "1", "50.00", "55.00", "+5.00", "no") in rows
     assert ("ms", "0", "1.0000", "2.0000", "+1.0000", "not", "known") in rows

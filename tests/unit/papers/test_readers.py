@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from claimscore.records.dataset import prepare
 from papers.readers import READERS, main, write
+from tests.support.prepared import prepare
 from tests.support.rated_tables import write_jsonl
 from tests.support.shared_data import shared
 

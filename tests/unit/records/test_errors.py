@@ -10,7 +10,8 @@ import pytest
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.records.columns import MAX_COLUMNS
-from claimscore.records.dataset import Selection, prepare
+from claimscore.records.dataset import Selection
+from tests.support.prepared import prepare
 
 OK = b'{"id": "a", "summary_a": "x", "summary_b": "y"}\n'
 NO_ID = b'{"summary_a": "x", "summary_b": "y"}\n'

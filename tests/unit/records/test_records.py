@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from claimscore.errors import InputError
 from claimscore.records.columns import likely_columns
-from claimscore.records.dataset import Dataset, Selection, prepare
+from claimscore.records.dataset import Dataset, Selection
+from tests.support.prepared import prepare
 
 PAIRS: list[dict[str, Any]] = [
     {"id": "a", "summary_a": "Clean, quiet.", "summary_b": "Dirty\nand “loud”."},

@@ -1,0 +1,80 @@
+"""`run --fail-under` and `--fail-over`: what fails, what cannot be judged, what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import claimscore
+from tests.support.command_line import Command
+from tests.support.rated_tables import write_jsonl
+
+
+def pairs(n: int) -> list[dict[str, Any]]:
+    """Half of the words of each pair differ, but for the last one, which is the same."""
+    rows = [{"summary_a": "one two three", "summary_b": "two three four"}] * (n - 1)
+    return [*rows, {"summary_a": "same", "summary_b": "same"}]
+
+
+@pytest.fixture
+def run(tmp_path: Path, cli: Command) -> Any:
+    def call(n: int, *options: object) -> Any:
+        path = write_jsonl(tmp_path / f"{n}.jsonl", pairs(n))
+        return cli("run", path, "--out", tmp_path / f"run{n}", "-m", "ds", *options)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (("--fail-under", "ds=60"), 4, "ds under 60: fails; mean 47.5, at most "),
+        (("--fail-under", "ds=48"), 0, "passes"),
+        (("--fail-under", "ds=40"), 0, "ds under 40: passes; mean 47.5, at most "),
+        (("--fail-over", "ds=30"), 4, "ds over 30: fails; mean 47.5, at least "),
+        (("--fail-over", "ds=47"), 0, "; to be sure takes about "),
+        (("--fail-under", "ds=40", "--fail-over", "ds=30"), 4, "ds over 30: fails"),
+    ],
+)
+def test_only_a_mean_that_is_surely_beyond_fails(
+    options: Any, status: int, said: str, run: Any
+) -> None:
+    shown = run(20, *options)
+    assert shown.status == status
+    lines = [line for line in shown.out.splitlines() if line.startswith("gate: ")]
+    assert (len(lines), said in lines[-1]) == (len(options) // 2, True)
+    as_json = run(20, *options, "--json")
+    assert (as_json.status, len(as_json.json()["gates"])) == (status, len(options) // 2)
+    assert ("gate: " in as_json.err) == (status == 4)
+    assert "gate: " not in run(20).out
+
+
+def test_few_records_are_no_pass(run: Any) -> None:
+    shown = run(4, "--fail-under", "ds=10")
+    assert shown.status == 2
+    assert "gate: ds under 10: only 4 records with scores; a bound needs 5" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("caspr=1", "--fail-under caspr=1: the run has no metric caspr; it has: ds"),
+        ("ds", "'ds' is no metric and number, as faithfulness=0.8"),
+        ("ds=much", "is no metric and number"),
+        ("ds=nan", "is no metric and number"),
+    ],
+)
+def test_a_wrong_gate_is_refused_before_anything(option: str, said: str, run: Any) -> None:
+    refused = run(9, "--fail-under", option)
+    assert (refused.status, said in refused.err) == (2, True)
+    assert "asks" not in refused.err
+
+
+def test_in_python_and_for_metrics_with_options(tmp_path: Path, cli: Command) -> None:
+    limits = {"fail_under": {"ds": 60.0}, "cache_dir": tmp_path, "progress": False}
+    (gate,) = claimscore.evaluate(pairs(9), "ds", **limits).summary["gates"]
+    assert (gate["fails"], gate["n"]) == (True, 9)
+    rows = [{"summary": "one two", "source": "one two"}] * 6
+    path, name = write_jsonl(tmp_path / "r.jsonl", rows), "rouge-1:against=source"
+    passed = cli("run", path, "-o", tmp_path / "r", "-m", name, "--fail-under", f"{name}=0.5")
+    assert (passed.status, f"{name} under 0.5: passes" in passed.out) == (0, True)
