@@ -125,8 +125,6 @@ def load_token_encoder(config: EncoderConfig) -> TokenEncoder:
 
 def kept_model(role: str, config: EncoderConfig, load: Load) -> Model:
     """The model of a role, loaded once in this process: `KEPT_MODELS` stay, those used last."""
-    if config.device == "auto":
-        config = dataclasses.replace(config, device=device_names(config.device)[0])
     with _loading:
         return _kept_model(role, config, load)
 
