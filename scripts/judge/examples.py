@@ -26,7 +26,8 @@ PAIR_COLUMNS = ("premise", "hypothesis", "label", "source")
 class NLIExamples(NamedTuple):
     """Tokenised pairs: ids of each side without special tokens, and the label's number.
 
-    ``groups`` has one number for the twins of a group, and another for each other pair.
+    ``groups`` has one number for the twins of a group, and another for each other pair;
+    ``lengths`` are the numbers of tokens, special tokens included.
     """
 
     premises: list[list[int]]
@@ -34,12 +35,7 @@ class NLIExamples(NamedTuple):
     labels: np.ndarray
     sources: list[str]
     groups: np.ndarray
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """The number of tokens of each pair, special tokens included."""
-        sides = zip(self.premises, self.hypotheses, strict=True)
-        return np.array([len(first) + len(second) + 3 for first, second in sides], dtype=np.int64)
+    lengths: np.ndarray
 
 
 class NLIBatch(NamedTuple):
@@ -98,8 +94,9 @@ def tokenize(pairs: pl.DataFrame, tokenizer: BertTokenizer, max_length: int) -> 
     alone = pl.format("alone {}", pl.int_range(pl.len()))
     names = pairs.select(pl.coalesce("twin", alone) if "twin" in pairs.columns else alone)
     groups = names.to_series().rank("dense").to_numpy().astype(np.int64)
+    lengths = np.array([len(first) + len(second) + 3 for first, second in cut], dtype=np.int64)
     sides = [p for p, _ in cut], [h for _, h in cut]
-    return NLIExamples(*sides, labels, pairs["source"].to_list(), groups)
+    return NLIExamples(*sides, labels, pairs["source"].to_list(), groups, lengths)
 
 
 def truncate(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:

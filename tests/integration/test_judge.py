@@ -319,7 +319,8 @@ def test_twins_stay_in_one_batch() -> None:
     groups = np.repeat(np.arange(40), 3)
     lengths = np.random.default_rng(0).integers(1, 40, len(groups))
     texts = [[0] * int(n) for n in lengths]
-    examples = NLIExamples(texts, texts, np.zeros(120, dtype=np.int64), ["a"] * 120, groups)
+    zeros = np.zeros(120, dtype=np.int64)
+    examples = NLIExamples(texts, texts, zeros, ["a"] * 120, groups, 2 * lengths + 3)
     plan = sample_plan(examples, (), batch_size=12, batches=10, seed=0)
     assert sorted(np.concatenate(plan)) == list(range(120))
     assert all(sorted(groups[batch])[::3] == sorted(set(groups[batch])) for batch in plan)
