@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import math
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
@@ -212,7 +213,7 @@ def _compare(config: CompareConfig, a: ComparedRun, b: ComparedRun) -> RunCompar
         b=b,
         n_shared=ids.len(),
         n_equal=equal.len(),
-        higher_is={metric: _higher_is(metric, a, b) for metric in chosen},
+        higher_is={metric: _known(metric, a, b).higher_is for metric in chosen},
         only_a=_missing(a, b),
         only_b=_missing(b, a),
         settings=tuple(setting_differences(a, b)),
@@ -233,15 +234,25 @@ def _example(run: ComparedRun) -> str:
     return f"{run.ids[0]!r} in {run.label}" if run.n_records else f"none in {run.label}"
 
 
-def _higher_is(metric: str, *runs: ComparedRun) -> str:
-    """What a higher score of a metric is, as a run or claimscore knows; else empty."""
+class _Known(NamedTuple):
+    """What a higher score of a metric is, and the range of its scores."""
+
+    higher_is: str = ""
+    range: tuple[float, float] = (-math.inf, math.inf)
+
+
+def _known(metric: str, *runs: ComparedRun) -> _Known:
+    """As a run or claimscore knows."""
     for run in runs:
-        known = run.directory.summary() if run.directory else {}
-        if said := known.get("metrics", {}).get(metric, {}).get("higher_is"):
-            return str(said)
+        summary = run.directory.summary() if run.directory else {}
+        if said := summary.get("metrics", {}).get(metric, {}).get("higher_is"):
+            least, most = summary["metrics"][metric].get("range", (None, None))
+            ends = -math.inf if least is None else least, math.inf if most is None else most
+            return _Known(str(said), ends)
     with contextlib.suppress(ConfigError):
-        return load_metric(metric.partition(":")[0]).higher_is
-    return ""
+        known = load_metric(metric.partition(":")[0])
+        return _Known(known.higher_is, known.range)
+    return _Known()
 
 
 def _missing(a: ComparedRun, b: ComparedRun) -> MissingIds:
@@ -315,8 +326,9 @@ def gates(comparison: Comparison, limits: Sequence[Limit]) -> Iterator[Gate]:
                     f"{limit.metric}; they share: {known}"
                 )
             d = run.paired[limit.metric]["difference"].drop_nulls().to_numpy()
-            drawn = {"samples": config.samples, "seed": config.seed}
-            gate = judged(limit, d, run=str(run.b.path), **drawn)
+            how: Any = {"samples": config.samples, "seed": config.seed}
+            how["range"] = _known(limit.metric, run.a, run.b).range
+            gate = judged(limit, d, run=str(run.b.path), **how)
             if gate.fails is None:
                 raise ConfigError(f"--fail-if {gate}")
             yield gate

@@ -314,7 +314,8 @@ class _Work:
         summary = self._summary(scores)
         if limits := limits_of(self.config, self.plan.metrics):
             summary["gates"] = [
-                gate._asdict() for gate in gates(directory, limits, self.config.seed)
+                gate._asdict()
+                for gate in gates(directory, limits, self.plan.metrics, self.config.seed)
             ]
         directory.write_summary(summary)
         directory.event("finished", **spent(progress))

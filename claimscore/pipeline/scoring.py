@@ -234,13 +234,17 @@ def limits_of(config: RunConfig, metrics: Sequence[Metric]) -> list[Limit]:
     return limits
 
 
-def gates(run: RunDirectory, limits: Sequence[Limit], seed: int) -> Iterator[Gate]:
+def gates(
+    run: RunDirectory, limits: Sequence[Limit], metrics: Sequence[Metric], seed: int
+) -> Iterator[Gate]:
     """Each limit judged by the scores of the run."""
     scores = run.scores()
     assert scores is not None, "they were written"
+    ranges = {metric.name: metric.range for metric in metrics}
     for limit in limits:
         values = scores.filter(metric=limit.metric).select("value").drop_nulls().collect()
-        yield judged(limit, values["value"].to_numpy(), run=None, samples=SAMPLES, seed=seed)
+        how: Any = {"range": ranges[limit.metric], "samples": SAMPLES, "seed": seed}
+        yield judged(limit, values["value"].to_numpy(), run=None, **how)
 
 
 def verdict(metric: Metric, mean: float, low: float | None, high: float | None) -> str:

@@ -195,12 +195,22 @@ def _limit(d: Array, tail: float, samples: int) -> tuple[float, float, float]:
     deviation = float(d.std()) / math.sqrt(d.size)
     away = -float(stats.norm.ppf(tail)) * deviation
     share = float(stats.norm.cdf(-abs(mean) / deviation))
-    return mean - away, mean + away, max(share, 1 / (samples + 1))
+    ends = max(mean - away, float(d.min())), min(mean + away, float(d.max()))
+    return *ends, max(share, 1 / (samples + 1))
 
 
-def one_sided_bound(d: Array, *, upper: bool, samples: int, seed: int) -> float:
-    """The bound that the true mean of paired differences, ``[n]``, is not beyond in 95 % of cases:
-    an end of the two-sided 90 % interval."""
+def one_sided_bound(d: Array, *, upper: bool, end: float, samples: int, seed: int) -> float | None:
+    """The bound that the true mean of values, ``[n]``, is not beyond in 95 % of cases: an end of
+    the two-sided 90 % interval.
+
+    Equal values show no spread. Their bound is v + (end − v)·(1 − 0.05^(1/n)), `end` being the last
+    value that there can be on that side: that of Learned-Miller and Thomas (2019, A New Confidence
+    Interval for the Mean of a Bounded Random Variable), and of Clopper and Pearson (1934) where all
+    of n are 0 or 1. None where `end` is infinite.
+    """
+    if (d == d[0]).all():
+        beyond = 1 - (1 - LEVEL) ** (1 / d.size)
+        return float(d[0] + (end - d[0]) * beyond) if math.isfinite(end) else None
     interval = paired_interval(d, samples=samples, seed=seed, level=2 * LEVEL - 1)
     return interval.high if upper else interval.low
 

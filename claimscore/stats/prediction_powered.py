@@ -23,7 +23,6 @@ the bootstrap interval without a step.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -290,7 +289,7 @@ def _interval(means: list[_Mean], samples: int, seed: int) -> Estimate:
         )
         return first - others[0][::-1] if others else first
 
-    least, largest = (_LEAST, _LARGEST) if len(means) == 1 else (-math.inf, math.inf)
+    least, largest = (_LEAST, _LARGEST) if len(means) == 1 else (_LEAST - _LARGEST, _LARGEST)
     value = float(estimate(np.ones((1, n + len(means))))[1, 0])
     blocks = exponential_weights(n + len(means), samples, seed)
     low, _, high = np.concatenate([estimate(block) for block in blocks], axis=1)

@@ -31,8 +31,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
         ("up < 0", 0, "at most +3."),
         ("noisy > 2", 0, "at least -"),
         ("noisy > 0.5", 0, "; a difference of 0.5 takes about 12,"),
-        ("same > 0", 0, "passes"),
-        ("same < 1", 4, "fails"),
+        ("same > 0", 0, "difference +0, the same in 40 records; such values of a metric without"),
     ],
 )
 def test_only_what_is_shown_fails(
@@ -60,6 +59,7 @@ def test_only_what_is_shown_fails(
         ("up > two", "write a metric"),
         ("up > nan", "write a metric"),
         ("up > 1e999", "write a metric"),
+        ("same < 1", "same < 1: cannot be judged; "),
         ("other > 2", "share no metric other; they share: up, noisy, same"),
     ],
 )
@@ -70,6 +70,17 @@ def test_a_gate_that_cannot_be_judged_is_an_error(
     assert refused.status == 2
     assert said in refused.err
     assert refused.err.count("\n") == 1
+
+
+def test_equal_differences_of_a_metric_with_a_range_have_a_bound(
+    tmp_path: Path, cli: Command
+) -> None:
+    """Six equal records do not show that no record would fall: at most 1 − 0.05^(1/6)."""
+    same = [write_run(tmp_path / name, IDS[:6], {"faithfulness": [0.0] * 6}) for name in "ab"]
+    gate = cli("compare", *same, "--fail-if", "faithfulness < 0.3")
+    assert (gate.status, "passes; " in gate.out) == (0, True)
+    assert "difference +0, at most +0.393 (one-sided 95 % bound, 6 records)" in gate.out
+    assert cli("compare", *same, "--fail-if", "faithfulness < 0.4").status == 4
 
 
 def test_too_few_records_are_an_error(tmp_path: Path, cli: Command) -> None:

@@ -1,6 +1,7 @@
 """Paired statistics: known values, coverage over simulations, symmetry."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -160,10 +161,26 @@ def test_a_one_sided_bound_holds_in_nineteen_of_twenty_cases():
     for seed in range(400):
         d = generator.normal(1.0, 5.0, 30)
         for upper in (False, True):
-            bound = one_sided_bound(d, upper=upper, samples=400, seed=seed)
+            bound = one_sided_bound(d, upper=upper, end=99, samples=400, seed=seed)
+            assert bound is not None
             held[upper] += bound >= 1 if upper else bound <= 1
     assert min(held) >= 366, "the 0.1 % quantile of a binomial of 400 and 0.95"
     assert max(held) <= 393
+
+
+def test_equal_values_have_the_bound_of_what_may_not_have_been_drawn():
+    """That of Clopper and Pearson for a share; none where there is no end."""
+    for n, value, end in ((6, 0.0, 1.0), (40, 1.0, 0.0), (20, 0.5, 1.0), (9, 0.5, math.inf)):
+        bound = one_sided_bound(np.full(n, value), upper=end > value, end=end, samples=20, seed=0)
+        exact = value + (end - value) * stats.beta.ppf(0.95, 1, n)
+        assert bound == (None if end == math.inf else pytest.approx(exact))
+    assert stats.beta.ppf(0.95, 1, 6) == pytest.approx(0.393, abs=0.001)
+
+
+def test_no_bound_of_a_mean_lies_beyond_the_values():
+    d = np.where(np.arange(2 * MOST_RESAMPLED) < 2, 0.5, 1.0)
+    interval = paired_interval(d, samples=100, seed=0)
+    assert interval.low < d.mean() < interval.high == 1.0
 
 
 def test_nineteen_of_twenty_records_move_no_further_than_noise_does():

@@ -200,3 +200,18 @@ def test_few_uncertain_claims_with_labels_hold_the_truth(n: int):
             level=level,
         )
         assert min(outcome.mean, outcome.difference) >= stats.binom.ppf(0.001, 60, 0.95) / 60
+
+
+def test_no_end_of_a_difference_of_shares_lies_beyond_one():
+    """Ten labels of 30 that differ almost everywhere."""
+    generator = np.random.default_rng(4)
+    both = []
+    for share in (0.1, 0.95):
+        true = (generator.random(30) < share).astype(float)
+        predicted = np.clip(0.6 * true + 0.2 + generator.normal(0, 0.2, 30), 0, 1)
+        label = np.where(np.arange(30) < 10, true, np.nan)
+        items, ones = np.arange(30), np.ones(30)
+        both.append(LabelledSample(items, ones, predicted, predicted, 0 * items, label, 3 * ones))
+    for pair, end in ((both, "high"), (both[::-1], "low")):
+        difference = corrected_difference(*pair, samples=200, seed=0).corrected
+        assert abs(getattr(difference, end)) == 1.0
