@@ -468,7 +468,6 @@ class RunConfig:
     )
     seed: int = metric_option(0, hidden=True, help="Seed of the bootstrap intervals.")
     retry_failed: bool = essential_option(False, help="Try records again that failed before.")
-    take_over: bool = machine_option(False, help="Go on with a run whose machine is dead.")
     metric_files: tuple[Path, ...] = metric_option(
         (),
         name="metric-file",

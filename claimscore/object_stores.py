@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-import threading
 import tomllib
-from collections.abc import Callable
-from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard
 
 from claimscore.errors import ClaimscoreError, ConfigError, InputError, StoppedEarly
-
-T = TypeVar("T")
 
 #: The kinds of addresses that are read, and those of stores.
 SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
@@ -74,22 +69,3 @@ def _meaning(what: str, error: Exception) -> dict[str, Any] | None:
 def first_words(error: Exception) -> str:
     """The begin of a message, without addresses: these may be signed."""
     return re.sub(r"\w+://\S+", "...", str(error).strip().partition("\n")[0])[:200]
-
-
-def interruptible(call: Callable[[], T]) -> T:
-    """The call's result; an interrupt is raised at once, while the library of a store would try
-    again first. So another thread waits for it."""
-    if threading.current_thread() is not threading.main_thread():
-        return call()
-    result: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as exc:  # raised in the waiting thread
-            result.set_exception(exc)
-
-    threading.Thread(target=work, name="object store", daemon=True).start()
-    while not wait((result,), timeout=0.5).done:
-        pass  # a signal that came just before the wait began is heard now
-    return result.result()

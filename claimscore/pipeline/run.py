@@ -116,7 +116,7 @@ def run(
     known = catalogue(config.metric_files)
     known.load_all(config.metrics or ())  # an unknown name is refused before a folder is made
     reporter = ProgressReporter(Progress(), on_progress)
-    with RunDirectory(config.out, reporter.notice, take_over=config.take_over) as directory:
+    with RunDirectory(config.out, reporter.notice) as directory:
         repair(directory, reporter)
         reporter.phase("reading", directory)
         files = open_input(config.input, spool=directory.state, stdin=stdin)
@@ -170,7 +170,7 @@ def score(
     known.load_all(config.metrics)
     RunDirectory.reader(config.out)  # a folder that is none of a run is not made one
     reporter = ProgressReporter(Progress(), on_progress)
-    with RunDirectory(config.out, reporter.notice, take_over=config.take_over) as directory:
+    with RunDirectory(config.out, reporter.notice) as directory:
         directory.check_read()
         with damage_as_error(directory.name):
             config = as_made(config, directory.settings)

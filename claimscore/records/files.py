@@ -24,7 +24,6 @@ from claimscore.object_stores import (
     check_address,
     file_error,
     first_words,
-    interruptible,
     is_address,
     store_error,
 )
@@ -175,7 +174,7 @@ def _copied(address: str, spool: Path | None) -> tuple[InputFile, ...]:
             left.unlink()
     copies: dict[str, Path] = {}
     try:
-        interruptible(lambda: _copy_address(address, kind, spool, copies))
+        _copy_address(address, kind, spool, copies)
         if not copies:
             raise InputError(f"{address}: no file matches this pattern, or all of them are empty")
         files = tuple(input_file(copies[name], name) for name in sorted(copies))

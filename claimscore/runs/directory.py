@@ -71,15 +71,12 @@ class RunDirectory:
         self,
         where: Path | str,
         tell: Callable[[str], None] = lambda _: None,
-        *,
-        take_over: bool = False,
     ) -> None:
         """`where` is a path, or an address of an object store: then `path` is a folder of this
-        machine, and `remote` its copy there, while this is open. `tell` hears of both, and
-        `take_over` takes the address from another machine."""
+        machine, and `remote` its copy there, while this is open. `tell` hears of both."""
         self.remote: RemoteCopy | None = None
         self._address = str(where).rstrip("/") if is_address(where) else None
-        self._tell, self._take_over = tell, take_over
+        self._tell = tell
         self.path = Path(where)
         if self._address is not None:
             check_store(self._address)
@@ -129,8 +126,7 @@ class RunDirectory:
             if self._address is not None:
                 from claimscore.runs.remote import SEND_S, RemoteCopy
 
-                take = RemoteCopy.take(self._address, take_over=self._take_over, tell=self._tell)
-                self.remote = stack.enter_context(take)
+                self.remote = stack.enter_context(RemoteCopy(self._address, self._tell))
                 sends = f"{self._address} gets a copy every {SEND_S:.0f} seconds"
                 self._tell(f"working in {self.path}; {sends}")
             read_settings(self.path)  # a run of another version is refused before it is changed
@@ -171,7 +167,7 @@ class RunDirectory:
         """Send a file that a reader has written to the address, where there is one; where it is."""
         if self._address is None:
             return self.path / name
-        from claimscore.runs.objects import Objects
+        from claimscore.runs.remote import Objects
 
         Objects(self._address).put(name, self.path / name)
         return f"{self._address}/{name}"
@@ -192,7 +188,7 @@ class RunDirectory:
         if self._address is not None:
             from claimscore.runs.remote import RemoteCopy
 
-            if RemoteCopy(self._address, self._tell).is_at_work():
+            if RemoteCopy(self._address).is_elsewhere:
                 return True
         return is_locked(self.path / LOCK)
 

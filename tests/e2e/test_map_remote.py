@@ -11,7 +11,7 @@ import pytest
 import claimscore
 from claimscore.errors import ConfigError, RejectedError
 from claimscore.pipeline.map.map_files import map_status
-from claimscore.runs.objects import Objects
+from claimscore.runs.remote import Objects
 from claimscore.types import Completion, Request
 from tests.support.engine_doubles import FakeProvider, completion
 from tests.support.object_store import put

@@ -14,7 +14,7 @@ from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.run import run, score
 from claimscore.pipeline.status import run_status
-from claimscore.runs.objects import Objects
+from claimscore.runs.remote import Objects
 from tests.fake_server import FakeServer
 from tests.support.object_store import put
 
@@ -58,7 +58,7 @@ def records(tmp_path: Path) -> Path:
     return path
 
 
-def config(source: Path | str, out: Path | str, url: str, *, take_over: bool = False) -> RunConfig:
+def config(source: Path | str, out: Path | str, url: str) -> RunConfig:
     llm = LLMConfig(model="openai:fake", base_url=url, max_concurrency=1)
     return RunConfig(
         str(source),
@@ -67,7 +67,6 @@ def config(source: Path | str, out: Path | str, url: str, *, take_over: bool = F
         ("decompose",),
         chunk_records=1,
         llm=llm,
-        take_over=take_over,
     )
 
 
@@ -99,9 +98,10 @@ def test_another_machine_goes_on_where_one_was_killed(
         machine("two")
         half = run_status(where)
         assert 3 <= half["chunks"]["done"] < 5
-        with pytest.raises(ConfigError, match="--take-over goes on"):
+        with pytest.raises(ConfigError, match="which sent last"):
             run(config(source, where, server.base_url))
-        done = run(config(source, where, server.base_url, take_over=True))
+        monkeypatch.setattr("claimscore.runs.remote.DEAD_S", 0.0)
+        done = run(config(source, where, server.base_url))
         assert done.summary["records"] == {"total": 6, "done": 6, "failed": 0}
         unsent = asked_by_one - half["spent"]["requests"]
         twice = sum(count - 1 for count in server.contents.values())

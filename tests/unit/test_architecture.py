@@ -104,9 +104,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "huggingface_hub": ("pipeline.encoders",),
     "safetensors": ("baseline.parser", "pipeline.encoders", "metrics.summac_convolution"),
     "diskcache": ("cache.store",),
-    "obstore": ("runs.objects",),
-    "boto3": ("runs.objects",),
-    "botocore": ("runs.objects",),
+    "obstore": ("runs.remote",),
+    "boto3": ("runs.remote",),
+    "botocore": ("runs.remote",),
     "orjson": (
         *("cache.store", "pipeline.llm.providers.schema", "pipeline.llm.providers.server"),
         "pipeline.llm.budget.ledger",

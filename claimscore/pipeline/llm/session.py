@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from claimscore.config import LLMConfig, user_cache_dir
 from claimscore.errors import ConfigError
 from claimscore.pipeline.llm.batch_jobs.journal import JobJournal, journal_folder
 from claimscore.pipeline.llm.budget.cap import Budget
-from claimscore.pipeline.llm.budget.ledger import Ledger, short_form
+from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.budget.pricing import Prices
 from claimscore.pipeline.llm.endpoints import OnEvent, ignore_event
 from claimscore.pipeline.llm.engine import Engine
@@ -55,8 +55,6 @@ def why_not_asked(llm: LLMConfig, providers: Providers) -> ConfigError | None:
 class Copy(Protocol):
     """A copy of a run elsewhere, for another machine to go on with (`claimscore.runs.remote`)."""
 
-    ledger: Callable[[], bytes] | None
-
     def import_into(self, cache: DiskCache) -> None:
         """Take the answers that other machines bought."""
 
@@ -85,7 +83,7 @@ async def open_engine(
 
     `asked` is a provider, or the providers of tasks. `ledger` keeps what was spent over all calls,
     so that `max_cost` and `max_requests` hold for them together; it is the caller's to close.
-    `copy` gets new answers, batch jobs and the ledger. `on_event` hears of rare events (outages,
+    `copy` gets new answers and batch jobs. `on_event` hears of rare events (outages,
     damage). Raises `ConfigError`, before anything is sent, where the settings cannot be kept.
     """
     providers = asked if isinstance(asked, Mapping) else {"": asked}
@@ -105,7 +103,6 @@ async def open_engine(
         )
         stack.callback(cache.close)
         if copy is not None:
-            copy.ledger = lambda: short_form(spending.ledger.spent())
             await anyio.to_thread.run_sync(copy.import_into, cache)
         engine = Engine(
             next(iter(providers.values())),

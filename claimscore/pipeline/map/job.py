@@ -160,7 +160,7 @@ def run_map(
         with scratch_source(config.input, stdin) as source:
             finished.refuse_others(settings, source.digest(), config.limit)
         return _result(files, finished, progress)
-    with RunDirectory(files.parts, reporter.notice, take_over=config.take_over) as directory:
+    with RunDirectory(files.parts, reporter.notice) as directory:
         repair(directory, reporter)
         files.remove_leftovers()
         reporter.phase("reading", directory)

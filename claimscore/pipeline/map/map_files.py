@@ -114,8 +114,7 @@ class MapFiles:
         self.parts = _beside(self.where, ".parquet.parts")
         self._path, self._store = Path(out), None
         if is_address(self.where):
-            from claimscore.runs.objects import Objects
-            from claimscore.runs.remote import local_folder
+            from claimscore.runs.remote import Objects, local_folder
 
             folder, _, name = self.where.rpartition("/")
             self._path, self._store = local_folder(self.where) / name, Objects(folder)

@@ -51,7 +51,6 @@ class MapConfig:
     limit: int | None = like(RunConfig, "limit")
     cache_dir: Path | None = like(RunConfig, "cache_dir")
     retry_failed: bool = like(RunConfig, "retry_failed")
-    take_over: bool = like(RunConfig, "take_over")
     chunk_rows: int | None = None
     prompts_dir: Path | None = like(RunConfig, "prompts_dir")
 

@@ -12,8 +12,7 @@ import pytest
 from claimscore.cache.store import DiskCache
 from claimscore.errors import ClaimscoreError, ConfigError, StoppedEarly
 from claimscore.runs import RunDirectory
-from claimscore.runs.objects import Objects
-from claimscore.runs.remote import RemoteCopy, local_folder
+from claimscore.runs.remote import Objects, RemoteCopy, local_folder
 from tests.support.engine_doubles import completion
 from tests.support.object_store import KEY, SECRET, aws_environment
 from tests.support.run_tables import claims
@@ -30,6 +29,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
         monkeypatch.setenv("CLAIMSCORE_STATE_DIR", str(tmp_path / name))
 
     monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setattr("claimscore.runs.remote.DEAD_S", 0.0)  # a killed machine is dead at once
     go("one")
     return go
 
@@ -85,7 +85,10 @@ def test_a_finished_run_is_the_same_on_any_machine(where: str, machine: Machine)
     assert (there.path / "events.jsonl").exists()
 
 
-def test_a_reader_sees_the_last_send_of_a_run_at_work(where: str, machine: Machine) -> None:
+def test_a_reader_sees_the_last_send_of_a_run_at_work(
+    where: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("claimscore.runs.remote.DEAD_S", 300.0)
     with RunDirectory(where) as run:
         run.check_settings(SETTINGS)
         step(run, 0, "a")
@@ -101,15 +104,19 @@ def test_a_reader_sees_the_last_send_of_a_run_at_work(where: str, machine: Machi
         assert RunDirectory.reader(where).read("claims", 0).equals(claims("other"))
 
 
-def test_a_second_machine_is_refused_until_it_takes_over(where: str, machine: Machine) -> None:
+def test_a_second_machine_is_refused_until_the_first_is_dead(
+    where: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with RunDirectory(where) as one:
         one.check_settings(SETTINGS)
         step(one, 0, "a")
         copy_of(one).send()
         machine("two")
-        with pytest.raises(ConfigError, match=r"in use by \S+, which sent last at .*--take-over"):
+        monkeypatch.setattr("claimscore.runs.remote.DEAD_S", 300.0)
+        with pytest.raises(ConfigError, match=r"in use by \S+, which sent last 0 s ago; .* 300 s"):
             RunDirectory(where).__enter__()
-        with RunDirectory(where, take_over=True) as two:
+        monkeypatch.setattr("claimscore.runs.remote.DEAD_S", 0.0)
+        with RunDirectory(where) as two:
             step(two, 1, "b")
         with pytest.raises(StoppedEarly, match="another machine has taken this run over"):
             copy_of(one).send()
@@ -121,18 +128,21 @@ def test_a_second_machine_is_refused_until_it_takes_over(where: str, machine: Ma
     assert chunks(where) == [0, 1]
 
 
-def test_a_take_over_within_a_send_is_not_taken_for_ours(where: str, machine: Machine) -> None:
-    """The other machine, whose manifest has no step, writes while the ledger is sent."""
+def test_a_take_over_within_a_send_is_not_taken_for_ours(
+    where: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other machine, whose manifest has no step, writes after ours was sent."""
     run = RunDirectory(where).__enter__()
     run.check_settings(SETTINGS)
     step(run, 0, "a")
-    (run.state / "spend.jsonl").write_bytes(b"")
+    put = Objects.put
 
-    def other_machine() -> bytes:
-        Objects(where).put(".state/manifest.log", b"")
-        return b""
+    def with_other(self: Objects, name: str, content: bytes | Path) -> None:
+        put(self, name, content)
+        if name == "run.toml":
+            put(self, ".state/manifest.log", b"")
 
-    copy_of(run).ledger = other_machine
+    monkeypatch.setattr(Objects, "put", with_other)
     copy_of(run).send()
     copy_of(run)._ended.set()
     run._folder.release()
@@ -148,37 +158,38 @@ def test_local_work_that_was_never_sent_is_kept(where: str, machine: Machine) ->
     assert chunks(where) == [0, 1]
 
 
-def test_where_both_went_on_the_local_folder_is_set_aside(where: str, machine: Machine) -> None:
+def test_where_both_went_on_the_local_folder_is_to_be_moved(where: str, machine: Machine) -> None:
     killed(where, "a", "b", sent=1)
     machine("two")
-    with RunDirectory(where, take_over=True) as two:
+    with RunDirectory(where) as two:
         assert two.manifest.chunks_with("decompose") == [0]
         step(two, 1, "B")
     machine("one")
-    told: list[str] = []
-    with RunDirectory(where, told.append) as one:
+    folder = local_folder(where)
+    for use in (RunDirectory.reader, lambda there: RunDirectory(there).__enter__()):
+        with pytest.raises(ConfigError, match=f"{folder} has work that was never sent; move that"):
+            use(where)
+    folder.rename(folder.with_name("moved"))
+    with RunDirectory(where) as one:
         assert one.read("claims", 1).equals(claims("B"))
-    (aside,) = [Path(text.rpartition("set aside in ")[2]) for text in told if "aside" in text]
-    assert RunDirectory.reader(aside).read("claims", 1).equals(claims("b"))
 
 
 def test_a_run_that_was_removed_there_begins_again(where: str, machine: Machine) -> None:
     killed(where, "a", sent=1)
     machine("two")
-    with RunDirectory(where, take_over=True) as two:
+    with RunDirectory(where) as two:
         two.remove()
     machine("one")
-    told: list[str] = []
-    with RunDirectory(where, told.append) as one:
+    with RunDirectory(where) as one:
         assert not one.manifest.all_steps()
-    assert "it was removed there; what this machine did is set aside" in told[0]
+        assert not one.settings
 
 
 def test_spending_of_another_machine_is_not_forgotten(where: str, machine: Machine) -> None:
     """Though it finished no step."""
     killed(where, "a", sent=1)
     machine("two")
-    with RunDirectory(where, take_over=True) as two:
+    with RunDirectory(where) as two:
         (two.state / "spend.jsonl").write_bytes(b'{"settle":[],"requests":7}\n')
     machine("one")
     with RunDirectory(where) as one:
@@ -191,7 +202,7 @@ def test_a_part_that_is_gone_is_undone_work(where: str, machine: Machine) -> Non
     machine("two")
     with pytest.raises(ConfigError, match=r"part-000001-decompose\.parquet: missing"):
         RunDirectory.reader(where)
-    with RunDirectory(where, take_over=True) as two:
+    with RunDirectory(where) as two:
         assert [damage.part.chunk for damage in two.damaged()] == [1]
         two.invalidate({"decompose": [1]})
 
@@ -229,7 +240,7 @@ def test_answers_and_batch_jobs_go_along(where: str, machine: Machine, tmp_path:
     copy._ended.set()
     run._folder.release()
     machine("two")
-    with RunDirectory(where, take_over=True) as two:
+    with RunDirectory(where) as two:
         for name in ("two-cache", "another", "another"):
             there = DiskCache(tmp_path / name)
             copy_of(two).import_into(there)
@@ -291,7 +302,7 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A store that refuses; few and quick retries."""
-    monkeypatch.setattr("claimscore.runs.objects.RETRY", {"max_retries": 1})
+    monkeypatch.setattr("claimscore.runs.remote.RETRY", {"max_retries": 1})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         for name, value in aws_environment(f"http://127.0.0.1:{server.server_port}").items():

@@ -154,9 +154,8 @@ class Ledger:
                 self._unwritten = ([], Spent())
             if self.path is not None and self._file is not None and self._size > _LONG:
                 reserved = ({"reserve": n, "pico_usd": p} for n, p in self.open.items())
-                lines = short_form(_total([self.earlier, self.now])) + b"".join(
-                    map(_line, reserved)
-                )
+                sums = {"settle": [], **_counts(_total([self.earlier, self.now]))}
+                lines = b"".join(map(_line, (sums, *reserved)))
                 write_bytes(self.path, lines)
                 self.close()
                 self._open(self.path)
@@ -217,11 +216,6 @@ def _parsed(lines: Iterable[bytes], name: str) -> tuple[Spent, int, int]:
             ) from None
         size += len(line)
     return _total([spent, *map(in_doubt, reserved.values())]), last_number, size
-
-
-def short_form(spent: Spent) -> bytes:
-    """A ledger of one line that has these sums."""
-    return _line({"settle": [], **_counts(spent)})
 
 
 def _total(parts: Iterable[Spent]) -> Spent:
