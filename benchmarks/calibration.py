@@ -81,8 +81,10 @@ def after_labels(rows: pl.DataFrame, made_worse: Platt, n: int, draws: int) -> l
         labels = known["label"].to_numpy()[drawn.places]
         of = Labelled(given[drawn.places], judged_so, labels, drawn.weights, record[drawn.places])
         (mapped, threshold), after, yes = fit(of), new, as_it_is
-        if helps := cross_fitted(of, 10, seed)["gain"][0] > 0:
-            after, yes = mapped(new), mapped(new) >= threshold
+        gain = cross_fitted(of, 10, seed)
+        if helps := gain["gain"][0] > 0:
+            after, moves = mapped(new), gain["gain_low"][2] > 0
+            yes = after >= threshold if moves else as_it_is
         errors = [reliability_error(p, label, even[0]) for p in (new, after)]
         accuracies = [weighted_accuracy(v, label)(even)[0] for v in (as_it_is, yes)]
         figures.append([*errors, *accuracies, errors[1], helps])

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from claimscore.atomic import write_text
 from claimscore.config import LLM_VERIFIER, read_toml
 from claimscore.errors import ConfigError
-from claimscore.metrics.support import uncertainty, verdicts
+from claimscore.metrics.support import THRESHOLD, uncertainty, verdicts
 from claimscore.option import fits
 from claimscore.text import NORMAL_FORM
 
@@ -198,6 +198,12 @@ def judge_of(additive: Mapping[str, Any]) -> dict[str, str]:
         names = {"model": model.get("model", model["name"]), "revision": model["revision"]}
         names |= {"labels": model.get("labels", "")}
     return {"verifier": verifier, **names, "normal form": NORMAL_FORM}
+
+
+def threshold_in(additive: Mapping[str, Any]) -> float:
+    """The threshold of the verifier of a run, by the same settings, before a calibration."""
+    role = "nli" if additive["support"]["verifier"] == "nli" else "verifier"
+    return float(additive.get(role, {}).get("threshold", THRESHOLD))
 
 
 def claims_of(additive: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from claimscore.calibration import (
     claims_of,
     judge_of,
     logits,
+    threshold_in,
 )
 from claimscore.config import path_or_address
 from claimscore.errors import ConfigError, InputError
@@ -163,7 +164,16 @@ def calibrate(config: LabelsConfig) -> tuple[EvaluationResult, Calibration | Non
     raters = read_labels(config.labels, items)
     labelled = _labelled(", ".join(config.labels), people(raters), judged)
     table = cross_fitted(labelled, config.samples, config.seed)
-    (temperature, shift), threshold = fit(labelled)
+    mapped, threshold = fit(labelled)
+    (temperature, shift), stays = mapped, ""
+    if not (table["gain_low"][2] or 0) > 0:  # a threshold changes the score, so it must surely help
+        stays = f", as before: the threshold {threshold:.2f} may gain no balanced accuracy"
+        threshold = float(mapped(threshold_in(additive)))
+    notes = (
+        f"{len(labelled.label):,} labels, cross-fitted; 95 % intervals over their records",
+        f"temperature {temperature:.2f}, shift {shift:+.2f}, supported from {threshold:.2f} on"
+        + stays,
+    )
     steps = (np.arange(N_QUANTILES) + 0.5) / N_QUANTILES
     calibration = Calibration(
         *(temperature, shift, threshold, len(labelled.label), judged["id"].n_unique()),
@@ -172,10 +182,6 @@ def calibrate(config: LabelsConfig) -> tuple[EvaluationResult, Calibration | Non
         policy=one_policy(raters),
         probabilities=np.quantile(judged["predicted"], steps).tolist(),
         lengths=np.quantile(judged.select(WORDS), steps).tolist(),
-    )
-    notes = (
-        f"{len(labelled.label):,} labels, cross-fitted; 95 % intervals over their records",
-        f"temperature {temperature:.2f}, shift {shift:+.2f}, supported from {threshold:.2f} on",
     )
     helps = bool(table["gain"][0] > 0)
     facts = {"temperature": temperature, "shift": shift, "threshold": threshold, "helps": helps}
@@ -205,7 +211,7 @@ def gains_result(
 ) -> EvaluationResult:
     """Rows of `gains` for people and programs."""
     if not (table["gain_low"][0] or 0) > 0:
-        notes += (f"this gain may be chance: {HALF_AS_WIDE}",)
+        notes += ("this gain may be chance: " * (table["gain"][0] > 0) + HALF_AS_WIDE,)
     rows = [
         (name, f"{before:.3f}", f"{after:.3f}", interval_cell(row, "gain", 3))
         for row in table.iter_rows(named=True)

@@ -65,25 +65,26 @@ def test_gains_are_of_records_that_were_not_seen() -> None:
     assert abs(honest["gain"][0]) < 0.02
 
 
-def claims_of(number: int, sure: float) -> list[Verdict]:
-    """Two claims that the verifier supports, and two that it does not."""
+def claims_of(number: int, sure: float, unsure: float | None = None) -> list[Verdict]:
+    """Two claims that the verifier is sure of, and two of the other probability."""
+    other = 1 - sure if unsure is None else unsure
     return [
         (f"Claim {place} of {number} is there.", "supported" if p > 0.5 else "unmentioned", p)
-        for place, p in enumerate((sure, sure, 1 - sure, 1 - sure))
+        for place, p in enumerate((sure, sure, other, other))
     ]
 
 
 ADDITIVE: dict[str, Any] = {
     "support": {"verifier": "nli", "calibration": "none"},
-    "nli": {"name": "embedded", "revision": "r1", "dtype": "float32"},
+    "nli": {"name": "embedded", "revision": "r1", "dtype": "float32", "threshold": 0.45},
     "texts": {"units": "sentences"},
 }
 
 
 @pytest.fixture
 def run(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    sure = getattr(request, "param", 0.999)
-    path = write_judged_run(tmp_path / "run", {f"r{n}": claims_of(n, sure) for n in range(20)})
+    sure = getattr(request, "param", (0.999,))
+    path = write_judged_run(tmp_path / "run", {f"r{n}": claims_of(n, *sure) for n in range(20)})
     with RunDirectory(path) as directory:
         directory.check_settings({**directory.settings, "additive": ADDITIVE})
     return path
@@ -125,7 +126,24 @@ def test_an_overconfident_verifier_is_calibrated(cli: Command, run: Path, tmp_pa
     assert Calibration.read(out) == calibration
 
 
-@pytest.mark.parametrize("run", [0.75], indirect=True)
+@pytest.mark.parametrize(
+    ("run", "stays"), [((0.999,), True), ((0.4, 0.1), False)], indirect=["run"]
+)
+def test_a_threshold_moves_only_where_that_helps(
+    cli: Command, run: Path, tmp_path: Path, stays: bool
+) -> None:
+    """People support 19 of 20 claims of the first kind and 11 of the other. A verifier that tells
+    them apart keeps its verdicts; one that supports neither gets a threshold between both."""
+    labels = label_all(cli, run, lambda n, place: "us"[n > 0 if place < 2 else n % 9 > 3])
+    made = cli("calibrate", run, labels, "--out", tmp_path / "judge.toml")
+    calibration = Calibration.read(tmp_path / "judge.toml")
+    first, other = calibration.map([0.999, 0.001] if stays else [0.4, 0.1])
+    assert first > calibration.threshold > other
+    assert ("as before" in made.out) is stays
+    assert (calibration.threshold == pytest.approx(float(calibration.map(0.45)))) is stays
+
+
+@pytest.mark.parametrize("run", [(0.75,)], indirect=True)
 def test_without_a_gain_nothing_is_written(cli: Command, run: Path, tmp_path: Path) -> None:
     """Probabilities that are honest as they are."""
     labels = label_all(cli, run, lambda n, place: "su"[(n % 4 == 0) != (place > 1)])
