@@ -105,7 +105,7 @@ def write_label_page(rows: pl.DataFrame, policy: str, path: Path) -> None:
         "metric": rows["metric"][0],
         "n": rows.height,
         "verdicts": VERDICTS,
-        "policy": policy,
+        "rules": policy.splitlines(),
         "items": {"key": digest, "columns": rows.columns, "rows": rows.rows()},
     }
     write_page(path, "label.html", "label.js", ("page.css", "label.css"), values, charts=False)

@@ -193,7 +193,7 @@ def write_page(
         "style": Markup(style),
         "library": _library() if charts else {},
     }
-    pieces = _environment().get_template(template).generate(frame | values)
+    pieces = _environment().get_template(template).generate(values | frame)
     with (
         atomic_path(path) as unfinished,
         unfinished.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,

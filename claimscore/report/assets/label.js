@@ -3,18 +3,19 @@ import { button, byId, el } from "./dom.js";
 import { saveCsv } from "./download.js";
 import { block } from "./packed.js";
 
-const NAMES = { claim: "Claim", evidence: "Nearest evidence", source: "Source" };
+const NAMES = { claim: "Claim", evidence: "Nearest evidence", source: "Source", text: "Where the claim is made" };
+const MARKED = { source: "evidence", text: "sentence" };
 const verdicts = JSON.parse(byId("cs-verdicts").textContent);
 
-/* The text with the evidence marked, where it stands there word for word. */
-function marked(text, evidence) {
-  const at = evidence ? text.indexOf(evidence) : -1;
-  return at < 0 ? [text] : [text.slice(0, at), el("mark", { id: "evidence" }, evidence), text.slice(at + evidence.length)];
+/* The text with a passage marked, where it stands there word for word. */
+function marked(text, passage, id) {
+  const at = passage ? text.indexOf(passage) : -1;
+  return at < 0 ? [text] : [text.slice(0, at), el("mark", { id }, passage), text.slice(at + passage.length)];
 }
 
 block("cs-items").then(({ key, columns, rows }) => {
   const place = Object.fromEntries(columns.map((name, at) => [name, at]));
-  const shown = columns.filter((name) => !["metric", "id", "claim_position", "policy", "weight", "label"].includes(name));
+  const shown = columns.filter((name) => !["metric", "id", "claim_position", "sentence", "policy", "weight", "label"].includes(name));
   const kept = "claimscore-labels-" + key;
   let at = 0;
   let labels = {};
@@ -44,7 +45,7 @@ block("cs-items").then(({ key, columns, rows }) => {
       const attributes = { dir: "auto" };
       if (name !== "claim" && name !== "evidence") Object.assign(attributes, { class: "text", tabindex: "0", role: "region", "aria-label": NAMES[name] || name });
       return el("section", { class: name === "claim" ? "side asked" : "side" }, el("h3", {}, NAMES[name] || name, name === "evidence" && row[place.source].includes(row[place.evidence]) ? el("a", { href: "#evidence" }, "in the source") : ""),
-        el("p", attributes, ...marked(row[place[name]], name === "source" ? row[place.evidence] : "")));
+        el("p", attributes, ...marked(row[place[name]], row[place[MARKED[name]]], MARKED[name])));
     }));
     const mark = byId("evidence");
     if (mark) mark.parentNode.scrollTop = mark.offsetTop - 40;
@@ -82,7 +83,7 @@ block("cs-items").then(({ key, columns, rows }) => {
     saveCsv("labels", [columns, ...rows.map((row, number) => row.map((cell, column) => (column === place.label ? labels[number] ?? "" : cell)))]);
   });
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, .text")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input")) return;
     if (event.key === "ArrowRight") show(at + 1);
     else if (event.key === "ArrowLeft") show(at - 1);
     else if (event.key === "0") choose(undefined);
