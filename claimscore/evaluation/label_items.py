@@ -35,7 +35,7 @@ from claimscore.stats.prediction_powered import (
     corrected_difference,
     stratified_draw,
 )
-from claimscore.tables import texts_on_side
+from claimscore.tables import CLAIMS, counted, texts_on_side
 from claimscore.text import claim_key
 
 #: Metrics whose claims are labelled.
@@ -51,7 +51,7 @@ LABELS: dict[str, pl.DataType] = {
 }
 
 #: The columns with texts for people.
-TEXTS = ("id", "claim", "source", "evidence")
+TEXTS = ("id", "claim", "sentence", "source", "evidence")
 
 _FIRST_COLUMNS = ("metric", "id", "claim_position")
 _LAST_COLUMNS = ("weight", "label")
@@ -63,6 +63,7 @@ contradicted: the source says otherwise; both cannot be true
 unmentioned: neither; also what is true but not stated in the source
 a claim of which one part is wrong or missing: judged by that part
 rounded numbers, other words, other spellings of a name: supported
+words that claim nothing, as "Here is a summary": supported
 a claim that could mean several things: judged by its likeliest meaning"""
 
 DrawnBy = Literal["verdict", "uncertainty", "random"]
@@ -117,12 +118,13 @@ class Items:
     """Everything that could be labelled for a metric.
 
     `rows` has id, claim_position, value, predicted, uncertainty, verdict, claim, evidence and
-    source_index. Only records with a score are there.
+    source_index. Only records with a score are there. Claims of the first side are judged by texts
+    of the second.
     """
 
     run: ComparedRun
     metric: str
-    side: str
+    sides: tuple[str, str]
     rows: pl.DataFrame
 
     def strata(self) -> NDArray[np.intp]:
@@ -227,7 +229,7 @@ def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
         keys = pl.Series("key", [claim_key(text) for text in best["claim"]], dtype=pl.String)
         best = best.with_columns(keys).unique(["id", "key"], keep="first", maintain_order=True)
     value = pl.col("predicted") if facts["score"] != "share" else pl.col("verdict").eq(VERDICTS[0])
-    return Items(run, metric, source_side, best.with_columns(value=value.cast(pl.Float64)))
+    return Items(run, metric, (side, source_side), best.with_columns(value=value.cast(pl.Float64)))
 
 
 # Drawing
@@ -236,8 +238,8 @@ def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
 def draw(config: LabelConfig) -> pl.DataFrame:
     """A table to label, a row an item in random order; the column `label` is empty.
 
-    `weight` says for how many items a row stands, `policy` what its label is to follow. What the
-    verifier said is not in it: people judge for themselves.
+    `weight` says for how many items a row stands, `policy` what its label is to follow, `text` is
+    what the claim is of. What the verifier said is not in it: people judge for themselves.
     """
     policy = policy_digest(config.policy_text())
     items = open_items(open_run("A", path_or_address(config.run)), config.metric)
@@ -249,15 +251,22 @@ def draw(config: LabelConfig) -> pl.DataFrame:
         label=pl.lit(""),
     )
     wanted = pl.col("id").is_in(rows["id"].implode())
-    records = items.run.table("records")
+    records, claims = (items.run.table(name) for name in ("records", "claims"))
     assert records is not None  # records with scores are there
     with damage_as_error(items.run.path):
         of_id = {row["id"]: row for row in records.filter(wanted).collect().iter_rows(named=True)}
+        of_claims = CLAIMS.empty() if claims is None else claims.filter(wanted).collect()
+    side, source_side = items.sides
     both = zip(rows["id"], rows["source_index"], strict=True)
-    sources = [texts_on_side(of_id[id], items.side)[index or 0] for id, index in both]
-    rows = rows.with_columns(source=pl.Series(sources, dtype=pl.String))
-    columns = *_FIRST_COLUMNS, "claim", "evidence", "source", "policy", *_LAST_COLUMNS
-    return rows.select(columns)
+    sources = [texts_on_side(of_id[id], source_side)[index or 0] for id, index in both]
+    texts = ["\n".join(texts_on_side(of_id[id], side)) for id in rows["id"]]
+    rows = rows.with_columns(text=pl.Series(texts, dtype=pl.String), source=pl.Series(sources))
+    sentences = counted(of_claims.filter(side=side)).select(
+        "id", "sentence", claim_position=pl.int_range(pl.len()).over("id")
+    )
+    rows = rows.join(sentences, on=["id", "claim_position"], how="left", maintain_order="left")
+    columns = *_FIRST_COLUMNS, "claim", "evidence", "source", "sentence", "text", "policy"
+    return rows.select(*columns, *_LAST_COLUMNS)
 
 
 def write_sheet(rows: pl.DataFrame, path: Path) -> None:
@@ -375,7 +384,10 @@ def _label(written: str, where: str) -> tuple[str, float]:
 
 
 def labelled_texts(path: str) -> list[dict[str, Any]]:
-    """The labelled rows of a file without its run: id, claim, source, evidence, label, weight."""
+    """The labelled rows of a file without its run: `TEXTS`, label, weight and policy.
+
+    `InputError` for a label that is none, and labels of several policies.
+    """
     metric_of(path)
     rows = list[dict[str, Any]]()
     for file in find_files(path):
@@ -383,7 +395,9 @@ def labelled_texts(path: str) -> list[dict[str, Any]]:
             if written := (row["label"] or "").strip():
                 texts = {name: unescaped(row.get(name) or "") for name in TEXTS}
                 label, weight = _label(written, place(file, line))[0], finite_number(row["weight"])
-                rows.append(texts | {"label": label, "weight": weight or 1.0})
+                policy = (row.get("policy") or "").strip()
+                rows.append(texts | {"label": label, "weight": weight or 1.0, "policy": policy})
+    one_policy([Rater(path, pl.DataFrame(rows, infer_schema_length=None), path)] if rows else [])
     return [row for row in rows if row["claim"].strip() and row["source"].strip()]
 
 

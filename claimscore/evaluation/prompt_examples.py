@@ -94,7 +94,8 @@ def from_labels(
     async def judge(engine: Engine, asked: Prompt, some: Sequence[Row], column: str) -> None:
         """Put what the model says of some claims into their column."""
         texts = [
-            {"id": str(n), "side": "summary", "text": row["claim"]} for n, row in enumerate(some)
+            {"id": str(n), "side": "summary", "text": row["claim"], "sentence": row["sentence"]}
+            for n, row in enumerate(some)
         ]
         sources = [[row["source"]] for row in some]
         records = pl.DataFrame(texts).with_columns(pl.Series("sources", sources), summary="text")
@@ -151,7 +152,7 @@ def _example(prompt: Prompt, row: Row) -> tuple[str, str]:
         evidence = ""
     elif not evidence or evidence not in source:
         evidence = sentences[best[0]]
-    fields = {"source": source, "text": row["claim"], "sentence": ""}
+    fields = {"source": source, "text": row["claim"], "sentence": row["sentence"]}
     question = prompt.render({name: fields[name] for name in prompt.fields})[-1].content
     if prompt.label_words:
         return question, prompt.label_words[row["label"]]

@@ -23,11 +23,12 @@ SOURCE = "Guests use $source here. The room costs $5. " + " ".join(
 )
 
 
-def write_labels(path: Path, n: int = 10) -> Path:
+def write_labels(path: Path, n: int = 10, policy: str = "") -> Path:
     rows = [
         {
             **{"metric": "faithfulness", "id": f"r{record}", "claim_position": place},
             **{"claim": f"{claim} {record}", "evidence": "", "source": SOURCE, "weight": 1.5},
+            **{"sentence": f"Stay: {claim} {record}", "policy": policy if record else ""},
             "label": label,
         }
         for record in range(n)
@@ -101,14 +102,35 @@ def test_examples_that_do_not_help_are_not_written(
     assert not (tmp_path / "mine.toml").exists()
 
 
+def test_the_model_is_asked_with_the_sentence_of_each_claim(
+    cli: Command, call: tuple[Any, ...]
+) -> None:
+    """Also in the examples, as a run asks."""
+    changed = (*call[:2], "verify=v2", *call[3:])
+    with FakeServer(answer=answer(learns=True)) as server:
+        assert cli(*changed, "--base-url", server.base_url).status == 0
+    questions = [
+        message["content"]
+        for body in server.bodies
+        for message in body["messages"]
+        if SOURCE[:9] in message["content"]
+    ]
+    assert len(questions) == 30 + 30 * 5
+    for question in questions:
+        claim = question.rpartition("Claim: ")[2]
+        assert f"Sentence: Stay: {claim}\n" in question
+
+
 def test_what_cannot_be_learnt_from_is_refused(tmp_path: Path, cli: Command, call: Any) -> None:
     few = write_labels(tmp_path / "few.csv", 4)
+    mixed = write_labels(tmp_path / "mixed.csv", policy="sha256:abc")
     other = write_labels(tmp_path / "right.csv")
     other.write_text(other.read_text().replace("contradicted", "supported"), encoding="utf-8")
     with FakeServer(answer=answer(learns=False)) as server:
         url = ("--base-url", server.base_url)
         for place, value, message in (
             (3, few, "12 labels of claims"),
+            (3, mixed, "labels of several policies do not go together"),
             (3, other, "the model says of each claim what people say"),
             (2, "decompose", "labels are of verdicts"),
             (9, tmp_path / "mine", "a prompt file is called as its version"),

@@ -10,7 +10,7 @@ import pytest
 
 from claimscore.evaluation.label_items import POLICY
 from claimscore.runs import RunDirectory
-from claimscore.tables import CLAIM_CHECKS
+from claimscore.tables import CLAIM_CHECKS, CLAIMS
 from tests.support.command_line import Command
 from tests.support.labelled_runs import Verdict, read_sheet, write_judged_run
 
@@ -54,11 +54,12 @@ def test_a_drawn_sheet_is_blind_and_stands_for_all_claims(cli: Command, run: Pat
     rows = read_sheet(run / "labels.csv")
     assert list(rows[0]) == [
         *("metric", "id", "claim_position", "claim", "evidence", "source"),
-        *("policy", "weight", "label"),
+        *("sentence", "text", "policy", "weight", "label"),
     ]
     assert len({(row["id"], row["claim_position"]) for row in rows}) == 30
     assert sum(float(row["weight"]) for row in rows) == pytest.approx(60)
     assert all(row["label"] == "" and row["evidence"] in row["source"] for row in rows)
+    assert all(row["claim"].strip("'") in row["text"] for row in rows)
     again = run / "again.csv"
     cli("label", run, "--n", 30, "--out", again)
     assert read_sheet(again) == rows
@@ -111,7 +112,9 @@ def test_labels_say_which_policy_they_follow(cli: Command, run: Path, tmp_path: 
         sheet = tmp_path / f"{number}.csv"
         page = tmp_path / f"{number}.html"
         out = cli("label", run, "--policy", policy, "--out", sheet, "--page", page, "--json")
-        assert text.strip("\ufeff\r\n ") in page.read_text(encoding="utf-8")
+        html = page.read_text(encoding="utf-8")
+        assert text.strip("\ufeff\r\n ") in html
+        assert '"Content-Security-Policy" content="default-src' in html
         digests.append(out.json()["policy"])
         assert {row["policy"] for row in read_sheet(sheet)} == {digests[-1]}
     assert digests[0] == digests[1] != digests[2] != digest
@@ -166,6 +169,23 @@ def test_claims_that_others_entail_are_not_asked_about(cli: Command, run: Path) 
     assert cli("label", run, "--n", 99, "--json").json()["rows"] == 59
     of_record = [row["claim"] for row in read_sheet(run / "labels.csv") if row["id"] == "r1"]
     assert "-1 degrees." not in " ".join(of_record)
+
+
+def test_a_sheet_has_the_sentence_of_each_claim(cli: Command, run: Path) -> None:
+    """By its place among the claims of its side that count."""
+    rows = [
+        {"id": f"r{n}", "side": side, "text": text, "sentence": f"{text} {n}", "left_out": why}
+        for n in range(20)
+        for side, text, why in (
+            *(("summary", "He.", "ambiguous"), ("references", "No.", None)),
+            *(("summary", text, None) for text, *_ in claims_of(n)),
+        )
+    ]
+    with RunDirectory(run) as directory:
+        directory.write_parts(0, "decompose-summary", {"claims": CLAIMS.frame(rows)})
+    assert cli("label", run, "--n", 99).status == 0
+    for row in read_sheet(run / "labels.csv"):
+        assert row["sentence"] == f"{row['claim']} {row['id'][1:]}"
 
 
 def test_all_labels_give_the_mean_of_people(cli: Command, run: Path) -> None:
