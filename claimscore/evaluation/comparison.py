@@ -35,7 +35,6 @@ from claimscore.evaluation.run_differences import (
 from claimscore.metrics import load_metric
 from claimscore.option import argument, check_least, option
 from claimscore.stats.gates import Gate, Limit, judged
-from claimscore.stats.paired import Difference
 from claimscore.stats.prediction_powered import CorrectedMean
 
 #: So many ids that one run lacks are named.
@@ -61,9 +60,6 @@ class CompareConfig:
     )
     by: str | None = option(
         None, metavar="COLUMN", help="Compare also by the values of a column of the records."
-    )
-    noise: str | None = option(
-        None, metavar="RUN", help="The baseline answered again: how much identical inputs move."
     )
     top: int = option(5, help="Number of records to show of each metric.")
     samples: int = option(10_000, help="Number of bootstrap samples.")
@@ -126,12 +122,11 @@ class RunComparison:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All runs against the first; `noise` by metric, where the baseline was answered again."""
+    """All runs against the first."""
 
     config: CompareConfig
     sources: tuple[ComparedRun, ...]
     runs: tuple[RunComparison, ...]
-    noise: Mapping[str, Difference]
 
 
 def compare(config: CompareConfig) -> Comparison:
@@ -147,35 +142,7 @@ def compare(config: CompareConfig) -> Comparison:
             known = ", ".join(source.metrics) or "none"
             raise ConfigError(f"{source.path}: no scores of {metric}; there are: {known}")
     parts = [_compare(config, sources[0], other) for other in sources[1:]]
-    noise = {} if config.noise is None else _noise(config, sources[0], config.noise)
-    return Comparison(config, tuple(sources), tuple(_corrected(parts)), noise)
-
-
-def _noise(config: CompareConfig, baseline: ComparedRun, path: str) -> dict[str, Difference]:
-    """By metric; `ConfigError` where the run at `path` is no second answer to the baseline."""
-    again = open_run("noise", path_or_address(path))
-    if not (baseline.settings and again.settings):
-        raise ConfigError(f"--noise {path}: it and the baseline must be run directories")
-    part = _compare(config, baseline, again)
-    others = [
-        f"{name} ({a or 'not set'}, {b or 'not set'})"
-        for name, a, b in part.settings
-        if not name.startswith("llm.namespace")
-    ]
-    others += [f"column {one.column}" for one in part.data]
-    if others:
-        raise ConfigError(
-            f"--noise {path}: it does not repeat the baseline; these differ: {', '.join(others)}"
-        )
-    first, second = (run.settings["additive"].get("llm", {}) for run in (baseline, again))
-    for task, llm in first.items():
-        if "params" in llm and llm["namespace"] == second[task]["namespace"]:  # a server's answers
-            raise ConfigError(
-                f"--noise {path}: its answers to {task} are those of the baseline, from the "
-                "cache; run it with another --cache-namespace"
-            )
-    differences = {row.metric: row.difference for row in part.metrics}
-    return {metric: one for metric, one in differences.items() if one.deviation is not None}
+    return Comparison(config, tuple(sources), tuple(_corrected(parts)))
 
 
 def _corrected(parts: Sequence[RunComparison]) -> Iterator[RunComparison]:

@@ -43,7 +43,7 @@ _VERDICTS = {
 def sections_of(comparison: Comparison) -> Iterator[Section]:
     """All tables of a comparison that have something to show, and the words about them."""
     for run in comparison.runs:
-        notes = tuple(sentence(comparison, run, row) for row in run.metrics)
+        notes = tuple(sentence(run, row) for row in run.metrics)
         yield Section(f"{run.b.label} against {run.a.label}", notes=notes)
     yield _sources(comparison)
     for run in comparison.runs:
@@ -54,7 +54,7 @@ def sections_of(comparison: Comparison) -> Iterator[Section]:
             _counts(run),
             _groups(run, comparison.config.by or ""),
             _changes(run),
-            _moves(comparison, run),
+            _moves(run),
             _units(run),
         )
         yield from (section for section in later if section.rows)
@@ -69,7 +69,7 @@ def group_sections(comparison: Comparison) -> Iterator[Section]:
 
 def signature_of(comparison: Comparison) -> str:
     """All that changes the numbers of a comparison, in one line."""
-    names = ("runs", "metrics", "by", "noise", "samples", "seed")
+    names = ("runs", "metrics", "by", "samples", "seed")
     settings = {name: getattr(comparison.config, name) for name in names}
     return signature("compare", settings | {"metrics": comparison.config.metrics or "all"})
 
@@ -93,7 +93,7 @@ def summary_lines(comparison: Comparison) -> list[str]:
     """A sentence about the metric whose difference is surest, and at most `MOST_LINES` more."""
     rows = [(run, row) for run in comparison.runs for row in run.metrics]
     rows.sort(key=lambda pair: pair[1].verdict not in ("higher", "lower"))
-    said = [sentence(comparison, *pair) for pair in rows] or ["the runs share no metric"]
+    said = [sentence(*pair) for pair in rows] or ["the runs share no metric"]
     notes = [note(run) for run in comparison.runs for note in (_not_compared, _differing, _changed)]
     notes = [*(_moved(*rows[0]) if rows else ()), *filter(None, notes)][: MOST_LINES - 1]
     n_said = 1 + MOST_LINES - 1 - len(notes)
@@ -101,7 +101,7 @@ def summary_lines(comparison: Comparison) -> list[str]:
     return [*said[:n_said], *notes, f"all tables{more}: --full; as a page: --html FILE"]
 
 
-def sentence(comparison: Comparison, run: RunComparison, row: MetricDifference) -> str:
+def sentence(run: RunComparison, row: MetricDifference) -> str:
     """What the comparison says of a metric, its direction understood."""
     one, metric = row.difference, row.metric
     if one.mean is None or one.deviation is None:
@@ -128,10 +128,6 @@ def sentence(comparison: Comparison, run: RunComparison, row: MetricDifference) 
         surely = "surely" if row.holm is not None and row.holm <= SURE else "probably"
         line = f"{a} {verb} {is_more} than {b}: {metric} {first} against {second}, difference "
         line += f"{difference}, {many}; {surely} more than chance"
-    if noise := comparison.noise.get(metric):
-        limit, mean = number(noise.repeatability, places), signed(noise.mean, places)
-        by = f"a record by up to {limit}, the mean by {mean}"
-        line += f"; identical inputs move {by if noise.repeatability else 'none of them'}"
     return line
 
 
@@ -308,19 +304,15 @@ def _changes(run: RunComparison) -> Section:
     return Section(title, ("table", "side", *KINDS), rows)
 
 
-def _moves(comparison: Comparison, run: RunComparison) -> Section:
-    """The records that moved most, metric by metric; where noise is known, if by more than that."""
+def _moves(run: RunComparison) -> Section:
+    """The records that moved most, metric by metric."""
     a, b = run.a.label, run.b.label
-    header: tuple[str, ...] = ("metric", "record", a, b, f"{b} − {a}")
-    if comparison.config.noise is not None:
-        header += ("beyond noise",)
+    header = ("metric", "record", a, b, f"{b} − {a}")
     rows = []
     for move in run.moves:
-        places, noise = digits(move.a, move.b), comparison.noise.get(move.metric)
+        places = digits(move.a, move.b)
         values = number(move.a, places), number(move.b, places), signed(move.difference, places)
-        is_beyond = noise and abs(move.difference) > noise.repeatability
-        beyond = "not known" if noise is None else "yes" if is_beyond else "no"
-        rows.append((move.metric, move.id, *values, beyond)[: len(header)])  # no noise: all but it
+        rows.append((move.metric, move.id, *values))
     return Section(f"Moved most, {a} to {b}", header, rows)
 
 
@@ -417,14 +409,14 @@ def p_value(p: float | None) -> str:
 # JSON
 
 #: A higher one where a name in the object changed its meaning or went away.
-FORMAT = 3
+FORMAT = 4
 
 
 def to_json(comparison: Comparison, gates: Sequence[Gate] = ()) -> dict[str, Any]:
     """The comparison by the names of its parts, `a` the baseline and `b` the other run, with
     `gates` where there are conditions; what cannot be computed is null, and `reason` says why."""
     runs = [
-        {**_plain(run), "verdict": [sentence(comparison, run, row) for row in run.metrics]}
+        {**_plain(run), "verdict": [sentence(run, row) for row in run.metrics]}
         for run in comparison.runs
     ]
     method = {"level": LEVEL, "alpha": ALPHA, "equal_within": EQUAL_WITHIN, "correction": "holm"}
@@ -433,10 +425,6 @@ def to_json(comparison: Comparison, gates: Sequence[Gate] = ()) -> dict[str, Any
         "claimscore": __version__,
         "config": _plain(comparison.config),
         "method": method,
-        "noise": {
-            metric: {"difference": _plain(one), "limit": one.repeatability}
-            for metric, one in comparison.noise.items()
-        },
         "runs": runs,
         **({"gates": _plain(gates)} if gates else {}),
     }

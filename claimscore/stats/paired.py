@@ -76,18 +76,6 @@ class Difference:
             return None
         return records_needed(self.deviation, size)
 
-    @property
-    def repeatability(self) -> float:
-        """What 95 % of records move by at most that are measured twice; NaN where `n` is too small.
-
-        Φ⁻¹(0.975)·√2 times the standard deviation within a record, √(Σd²/2n), where errors are
-        normal (Bland and Altman 1996, Measurement error, BMJ 313:744).
-        """
-        if self.mean is None or self.deviation is None:
-            return math.nan
-        square = self.mean**2 + self.deviation**2 * (self.n - 1) / self.n
-        return float(stats.norm.ppf((1 + LEVEL) / 2)) * math.sqrt(square)
-
 
 def paired_differences(a: Array, b: Array) -> Array:
     """`b` minus `a`, ``[n]`` each, and 0 where that is at most `EQUAL_WITHIN`; NaN stays NaN.

@@ -219,7 +219,7 @@ def _after_runs(session: Session) -> None:
     few, page = ("--samples", 100), ("--html", folder / "compare.html")
     session.call("compare", "compare", run, other, "--quiet", *few, *page)
     with contextlib.redirect_stderr(io.StringIO()):
-        session.call("compare json", "compare", run, other, *few, "--noise", run, "--json")
+        session.call("compare json", "compare", run, other, *few, "--json")
     session.call("metrics list", "metrics", "list", "--json")
     session.call("metrics show", "metrics", "show", "summac-zs:op1=min", "--json")
 
