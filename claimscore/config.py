@@ -447,7 +447,6 @@ class RunConfig:
         help="Columns to read, as source=article,summary=text.",
     )
     limit: int | None = essential_option(None, help="Read only the first N records.")
-    strip_html: bool = metric_option(False, help="Read texts without their HTML tags.")
     llm: LLMConfig = dataclasses.field(default_factory=LLMConfig)
     encoders: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
     cache_dir: Path | None = llm_option(
@@ -538,7 +537,7 @@ def _address(model: str) -> tuple[str, str | None]:
 
 #: Fields of `RunConfig` that a run has once and for all: `score` takes them from its folder.
 OF_THE_RUN = (
-    *("input", "out", "columns", "limit", "strip_html", "tasks", "chunk_records", "retry_failed"),
+    *("input", "out", "columns", "limit", "tasks", "chunk_records", "retry_failed"),
     *("granularity", "units", "window_tokens", "seed"),
 )
 

@@ -34,7 +34,7 @@ def _required(metrics: Sequence[Metric]) -> Required:
 
 
 def _selection(config: RunConfig) -> Selection:
-    return Selection(config.columns, config.limit, config.strip_html)
+    return Selection(config.columns, config.limit)
 
 
 def with_metrics(config: RunConfig, files: Sequence[InputFile]) -> tuple[RunConfig, str]:

@@ -136,7 +136,6 @@ def run(
         plan = open_plan(plan, checks=named_models(plan, done))
         refuse_unused(plan)
         records: JSON = {"digest": dataset.digest, "count": dataset.n_records}
-        records |= {"strip_html": True} if config.strip_html else {}
         directory.forget_settings(unused_settings(directory))
         work = _Work.begin(plan, directory, records, reporter)
         directory.write_plan(stored_plan(plan, input_name(config.input)))

@@ -28,7 +28,6 @@ from claimscore.types import JSON
 CALLED = {
     "records.digest": "the content of the input",
     "records.count": "the number of its records",
-    "records.strip_html": "--strip-html",
     "seed": "--seed",
     "additive.support.verifier": "--verifier",
     "additive.support.second_opinion": "--second-opinion",

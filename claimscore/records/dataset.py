@@ -31,7 +31,6 @@ from claimscore.records.columns import (
 )
 from claimscore.records.files import InputFile, find_files, spool_stdin
 from claimscore.records.readers import Record, header, place, read, rows_in_memory
-from claimscore.records.text_checks import TEXTS, strip_html
 
 Required = Mapping[str, Sequence[str]]
 
@@ -49,13 +48,11 @@ class Selection:
     """Which records of an input are read, and under which names.
 
     `columns` has names of the input by names of claimscore (`{"source": "article"}`); what has the
-    latter name in the input is left out. `limit` is the number of records from the first on. With
-    `strip_html` the texts are read without HTML (`text_checks.strip_html`).
+    latter name in the input is left out. `limit` is the number of records from the first on.
     """
 
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     limit: int | None = None
-    strip_html: bool = False
 
     def read(self, files: Iterable[InputFile]) -> Iterator[tuple[InputFile, int, Record]]:
         """Each record with its file and line; `InputError` where a file changes meanwhile."""
@@ -68,17 +65,6 @@ class Selection:
                 left -= 1
                 yield file, line, self._renamed(record) if self.columns else record
             file.check_unchanged()
-
-    def parse(self, record: Record, *, cells: bool) -> Record:
-        """The record with the types of its columns, as `parse_record`."""
-        parsed = parse_record(record, cells=cells)
-        for name in TEXTS if self.strip_html else ():
-            value = parsed.get(name)
-            if isinstance(value, str):
-                parsed[name] = strip_html(value)
-            elif value is not None:
-                parsed[name] = [strip_html(text) for text in value]
-        return parsed
 
     def names(self, given: Sequence[str]) -> list[str]:
         """The names of columns after renaming."""
@@ -119,7 +105,7 @@ class Dataset:
         rows: list[Record] = []
         cells = self.files[0].format in ("csv", "tsv")
         for number, (_, _, record) in enumerate(self.selection.read(self.files)):
-            parsed = self.selection.parse(record, cells=cells)
+            parsed = parse_record(record, cells=cells)
             if not self._has_ids:
                 parsed["id"] = str(number)
             rows.append(parsed)
@@ -225,7 +211,7 @@ class _Validation:
             check_room(self._types.names, place(file, line))
             self._types.add_name(name)
         try:
-            parsed = self._selection.parse(record, cells=self._cells)
+            parsed = parse_record(record, cells=self._cells)
         except ColumnError as exc:
             need = self._needed_by(exc.column)
             raise InputError(f"{place(file, line)}: {exc.column} {exc}{need}") from None

@@ -6,8 +6,6 @@ or changes a score; they are one pass of polars over the texts, some 20 µs a re
 
 from __future__ import annotations
 
-import re
-from html.parser import HTMLParser
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -34,14 +32,13 @@ _FUNCTION_WORDS = (
     "about after its on at as in said says"
 ).replace(" ", "|")
 
-_INLINE = "a|abbr|b|code|em|font|i|img|mark|q|s|small|span|strong|sub|sup|u"
-_BLOCKS = (
-    "address|article|blockquote|body|br|center|dd|div|dl|dt|figure|footer|form|h[1-6]|head|header|"
-    "hr|html|li|link|main|meta|nav|ol|p|pre|script|section|style|table|tbody|td|tfoot|th|thead|"
-    "title|tr|ul"
+_TAGS = (
+    "a|abbr|address|article|b|blockquote|body|br|center|code|dd|div|dl|dt|em|figure|font|footer|"
+    "form|h[1-6]|head|header|hr|html|i|img|li|link|main|mark|meta|nav|ol|p|pre|q|s|script|section|"
+    "small|span|strong|style|sub|sup|table|tbody|td|tfoot|th|thead|title|tr|u|ul"
 )
 _HTML = (
-    rf"(?i)</?(?:{_INLINE}|{_BLOCKS})(?:\s[^<>]*)?/?>"
+    rf"(?i)</?(?:{_TAGS})(?:\s[^<>]*)?/?>"
     "|&(?:nbsp|amp|quot|lt|gt|apos|#[0-9]{1,7}|#x[0-9a-f]{1,6});"
 )
 
@@ -73,7 +70,7 @@ CHECKS = {
     "html": TextCheck(
         pl.col("text").str.contains(_HTML),
         "with HTML",
-        "its tags are read as words; --strip-html leaves them out",
+        "its tags are read as words; take them out of the input",
     ),
     "no_words": TextCheck(
         ~pl.col("text").str.contains(r"[\p{L}\p{N}]"),
@@ -124,47 +121,3 @@ def _finding(name: str, check: TextCheck, counts: dict[str, dict[str, Any]]) -> 
     )
     text = f"{check.says}: {where}; first {', '.join(shown)}; {check.advice}"
     return {"check": name, "columns": columns, "ids": shown, "text": text}
-
-
-# -- leaving HTML out
-
-
-def strip_html(text: str) -> str:
-    """The text without tags, comments, scripts and styles, with the characters that entities name.
-
-    Where a block begins or ends (a paragraph, an item, a row) a line ends; in a text with blocks
-    nowhere else. A text without HTML is returned as it is.
-    """
-    if not re.search(_HTML, text):
-        return text
-    reader = _TextOfHtml()
-    has_blocks = re.search(rf"(?i)</?(?:{_BLOCKS})\b", text) is not None
-    reader.feed(" ".join(text.split()) if has_blocks else text)
-    reader.close()
-    lines = (" ".join(line.split()) for line in "".join(reader.parts).splitlines())
-    return "\n".join(filter(None, lines))
-
-
-class _TextOfHtml(HTMLParser):
-    """Collects the text of a page in `parts`."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self._hidden += tag in ("script", "style")
-        self._end_line(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden -= tag in ("script", "style") and self._hidden > 0
-        self._end_line(tag)
-
-    def _end_line(self, tag: str) -> None:
-        if re.fullmatch(_BLOCKS, tag):
-            self.parts.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.parts.append(data)

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from claimscore.records.text_checks import check_texts, strip_html
+from claimscore.records.text_checks import check_texts
 from tests.support.command_line import Command
 
 GERMAN = "Das Hotel war sehr gut und die Zimmer waren sauber, aber das Frühstück war schlecht."
@@ -62,25 +62,8 @@ def test_texts_are_counted_column_by_column_with_the_first_ids() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
-        ("<p>Good &amp; <b>bo</b>ld\nbeds.</p><ul><li>A<li>B</ul>", "Good & bold beds.\nA\nB"),
-        ("Line one.\nFish &amp; chips &nbsp;&#8217;", "Line one.\nFish & chips ’"),
-        ("a<!-- no -->b<script>if (a < b) c</script><style>p {}</style> d<br>e", "ab\nd\ne"),
-        ("5 < 6 & 7 > 3, <3, AT&T", "5 < 6 & 7 > 3, <3, AT&T"),
-        ("<p>not closed <b", "not closed <b"),
-        ("</script></p>x", "x"),
-        ("<p></p>", ""),
-        ("&lt;p&gt;", "<p>"),
-    ],
-)  # fmt: skip
-def test_html_is_left_out(text: str, plain: str) -> None:
-    assert strip_html(text) == plain
-
-
-def test_a_run_says_it_and_reads_texts_without_html_when_told(cli: Command, tmp_path: Path) -> None:
-    """In terminal, report and summary; a run with HTML is not gone on with without it."""
+def test_a_run_says_it(cli: Command, tmp_path: Path) -> None:
+    """In terminal, report and summary."""
     source = tmp_path / "odd.jsonl"
     source.write_text("\n".join(map(json.dumps, ODD)))
     call = ("run", source, "--metrics", "ds", "--quiet", "--out")
@@ -92,11 +75,3 @@ def test_a_run_says_it_and_reads_texts_without_html_when_told(cli: Command, tmp_
     assert [found["check"] for found in summary["text_checks"]] == [
         *("not_english", "html", "no_words")
     ]
-    again = cli(*call, tmp_path / "a", "--strip-html")
-    assert (again.status, "--strip-html: was not set, now true" in again.err) == (2, True)
-    stripped = cli(*call, tmp_path / "b", "--strip-html")
-    assert "with HTML" not in stripped.out
-    assert "strip_html = true" in (tmp_path / "b/run.toml").read_text("utf-8")
-    records = pl.read_parquet(tmp_path / "b/records/*.parquet")
-    assert records["summary_a"][0] == "Good & clean.\nLoud."
-    assert records["source"].to_list()[:2] == [[""], ["a", "b"]]
