@@ -22,8 +22,8 @@ from typing import Any
 import polars as pl
 
 import claimscore
-from claimscore.stats.agreement import correlation_interval, spearman
-from claimscore.stats.bootstrap import mean_interval
+from claimscore.stats.agreement import correlation, correlation_draws
+from claimscore.stats.bootstrap import mean_interval, percentile_bounds
 from papers.command import one_line_errors, parser, read, settings, show
 
 #: Comparison -> its two texts (Table 3): four by the contrast that is wanted, one in other words.
@@ -113,10 +113,12 @@ def column(scores: pl.DataFrame, metric: str) -> list[str]:
             cells[-1] = f"{means[comparison]:.2f} ± {half_width:.2f}"
     both = of[REPHRASED[0]].join(of[REPHRASED[1]], on="id", maintain_order="left")
     x, y = both[metric].to_numpy(), both[f"{metric}_right"].to_numpy()
-    rho = spearman(x, y, level="pooled").value if len(x) > 1 else None
+    rho = correlation("spearman", x, y, level="pooled").value if len(x) > 1 else None
     cells.append("not defined")
     if rho is not None:
-        low, high = correlation_interval("spearman", x, y, level="pooled")
+        pairs = x[:, None], y[:, None]
+        draws = correlation_draws("spearman", *pairs, level="pooled", samples=10_000, seed=0)
+        low, high = percentile_bounds(draws)
         cells[-1] = f"{rho:.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
     published = PUBLISHED.get(metric, ("",) * len(cells))
     cells = [f"{a} ({b})" if b else a for a, b in zip(cells, published, strict=True)]

@@ -31,7 +31,7 @@ import polars as pl
 
 import claimscore
 from claimscore.metrics import FactSim, factsim
-from claimscore.stats.agreement import LEVELS, kendall
+from claimscore.stats.agreement import LEVELS, correlation
 from papers.command import one_line_errors, parser, read, settings, show
 
 #: Part of a file of examples -> the key of its texts; the product has none.
@@ -124,7 +124,7 @@ def correlations(rows: pl.DataFrame, scores: pl.DataFrame, metric: str) -> list[
     cells = []
     for dimension in DIMENSIONS:
         ratings = rows["ratings"].struct.field(dimension).to_numpy().reshape(shape)
-        of = {level: kendall(values, ratings, level=level).value for level in LEVELS}
+        of = {level: correlation("kendall", values, ratings, level=level).value for level in LEVELS}
         cells.append(f"{number(of['system'])} / {number(of['summary'])}")
     return cells
 

@@ -27,8 +27,6 @@ from claimscore.stats.agreement import (
     case_correlations,
     correlation,
     correlation_draws,
-    level_vector,
-    williams_test,
 )
 from claimscore.stats.bootstrap import paired_p_value, percentile_bounds
 
@@ -45,7 +43,6 @@ CORRELATIONS: dict[str, pl.DataType] = {
 COMPARISONS: dict[str, pl.DataType] = {
     **dict.fromkeys(("correlation", "level", "rating", "score_1", "score_2"), pl.String()),
     **dict.fromkeys(("difference", "low", "high", "p_bootstrap"), pl.Float64()),
-    **dict.fromkeys(("williams_t", "p_williams"), pl.Float64()),
     "reason": pl.String(),
 }
 _CONSTANT = "scores or ratings are constant"
@@ -154,11 +151,10 @@ def _interval(row: Row) -> str:
 
 
 def _comparison_section(comparisons: pl.DataFrame) -> Section:
-    header = ("correlation", "level", "rating", "difference of", "value", "95 % interval")
     reasons = comparisons["reason"].drop_nulls().unique(maintain_order=True).to_list()
     return Section(
         "Which correlates better",
-        (*header, "p (bootstrap)", "Williams' t", "p (Williams)"),
+        ("correlation", "level", "rating", "difference of", "value", "95 % interval", "p"),
         [
             (
                 *(row[name] for name in ("correlation", "level", "rating")),
@@ -166,8 +162,6 @@ def _comparison_section(comparisons: pl.DataFrame) -> Section:
                 fixed(row["difference"], 4, "none"),
                 _interval(row),
                 fixed(row["p_bootstrap"], 4, "none"),
-                fixed(row["williams_t"], 3, "none"),
-                fixed(row["p_williams"], 4, "none"),
             )
             for row in comparisons.iter_rows(named=True)
         ],
@@ -194,7 +188,7 @@ def correlate(config: CorrelateConfig) -> EvaluationResult:
     tables = {"correlations": correlations}
     sections = list(_sections(correlations, left_out, config))
     if config.compare:
-        rows = list(_comparisons(complete, cells))
+        rows = list(_comparisons(cells))
         tables["comparisons"] = pl.DataFrame(rows, schema=COMPARISONS, orient="row")
         sections.append(_comparison_section(tables["comparisons"]))
     return EvaluationResult(
@@ -264,8 +258,8 @@ def _cells(rows: Grid, config: CorrelateConfig) -> Iterator[_Correlated]:
         yield _Correlated(dict(zip(CORRELATIONS, row, strict=True)), draws)
 
 
-def _comparisons(rows: Grid, cells: Sequence[_Correlated]) -> Iterator[tuple[object, ...]]:
-    """Every two scores against each rating: the paired bootstrap, and Williams' test."""
+def _comparisons(cells: Sequence[_Correlated]) -> Iterator[tuple[object, ...]]:
+    """Every two scores against each rating, by the paired bootstrap."""
     for first, second in itertools.combinations(cells, 2):
         one, other = first.row, second.row
         place = [one[name] for name in ("correlation", "level", "rating")]
@@ -273,7 +267,7 @@ def _comparisons(rows: Grid, cells: Sequence[_Correlated]) -> Iterator[tuple[obj
             continue
         names = (*place, one["score"], other["score"])
         if one["value"] is None or other["value"] is None:
-            yield *names, *[None] * 6, _CONSTANT
+            yield *names, *[None] * 4, _CONSTANT
             continue
         difference = first.draws - second.draws
         yield (
@@ -281,24 +275,5 @@ def _comparisons(rows: Grid, cells: Sequence[_Correlated]) -> Iterator[tuple[obj
             one["value"] - other["value"],
             *percentile_bounds(difference),
             paired_p_value(difference),
-            *_williams(rows, first, second),
+            None,
         )
-
-
-def _williams(
-    rows: Grid, first: _Correlated, second: _Correlated
-) -> tuple[float | None, float | None, str | None]:
-    """Williams' t and p of two correlations with one rating, or why there are none."""
-    method, level = first.row["correlation"], first.row["level"]
-    if method == "kendall":
-        return None, None, "Williams' test is not defined for Kendall's tau"
-    if level == "summary":
-        return None, None, "Williams' test is not defined for a mean of correlations"
-    columns = (first.row["score"], second.row["score"], first.row["rating"])
-    x, y, z = (level_vector(rows.arrays[name], level)[None] for name in columns)
-    pairs = (z, x), (z, y), (x, y)
-    r12, r13, r23 = (float(case_correlations(method, *pair)[0]) for pair in pairs)
-    try:
-        return *williams_test(r12, r13, r23, x.size), None
-    except ValueError as exc:
-        return None, None, str(exc)

@@ -11,7 +11,7 @@ value is then None. At the summary level a case with a constant vector of scores
 no correlation and is left out of the mean, not counted as zero; None where no case has one.
 
 Values and p-values of one pair of vectors are scipy's. Thousands of resamples take the vectorised
-functions of this file, because those of scipy loop over rows. scipy has no Williams' test.
+functions of this file, because those of scipy loop over rows.
 
 **Two labels**, 1 is consistent: the measures of the SummaC benchmark (Laban et al. 2022, *SummaC:
 Re-Visiting NLI-based Models for Inconsistency Detection in Summarization*; `utils_scorer.py` of
@@ -30,11 +30,9 @@ from scipy import stats
 
 from claimscore.stats.bootstrap import (
     Array,
-    Bounds,
     Seed,
     WeightedMeasure,
     drawn_rows,
-    percentile_bounds,
     ratio,
     row_counts,
 )
@@ -59,15 +57,10 @@ class Correlation(NamedTuple):
     p_value: float | None
 
 
-class Williams(NamedTuple):
-    """Williams' t with n − 3 degrees of freedom, and its two-sided p-value."""
-
-    t: float
-    p_value: float
-
-
-def kendall(scores: ArrayLike, ratings: ArrayLike, *, level: Level) -> Correlation:
-    """Kendall's tau-b (`scipy.stats.kendalltau`) of arrays [case, system], in [−1, 1].
+def correlation(
+    method: Method, scores: ArrayLike, ratings: ArrayLike, *, level: Level
+) -> Correlation:
+    """A correlation of arrays [case, system], in [−1, 1]; `kendall` is tau-b.
 
     System and summary level as in OpinSummEval (Shen and Wan 2023). The p-value is
     scipy's, two-sided; at the summary level that of Student's t-test that the mean of the
@@ -77,23 +70,6 @@ def kendall(scores: ArrayLike, ratings: ArrayLike, *, level: Level) -> Correlati
     `ValueError` for arrays of other or different shapes, a NaN or infinity, and fewer than two
     systems (two summaries where pooled).
     """
-    return correlation("kendall", scores, ratings, level=level)
-
-
-def spearman(scores: ArrayLike, ratings: ArrayLike, *, level: Level) -> Correlation:
-    """Spearman's rho, otherwise as `kendall`."""
-    return correlation("spearman", scores, ratings, level=level)
-
-
-def pearson(scores: ArrayLike, ratings: ArrayLike, *, level: Level) -> Correlation:
-    """Pearson's r, otherwise as `kendall`."""
-    return correlation("pearson", scores, ratings, level=level)
-
-
-def correlation(
-    method: Method, scores: ArrayLike, ratings: ArrayLike, *, level: Level
-) -> Correlation:
-    """`kendall`, `spearman` or `pearson` by name."""
     x, y = checked(scores, ratings, level)
     if level == "summary":
         return _mean_correlation(case_correlations(method, x, y))
@@ -140,31 +116,6 @@ def settled(sums: Array) -> Array:
 def case_correlations(method: Method, scores: Array, ratings: Array) -> Array:
     """One correlation a row of two arrays [row, item]; NaN where a row is constant."""
     return _ROWS[method](scores, ratings)
-
-
-def williams_test(r12: float, r13: float, r23: float, n: int) -> Williams:
-    """Whether r12 differs from r13, two correlations over the same n items that share variable 1.
-
-    Williams 1959, as recommended by Steiger 1980 (T2) and, for comparing metrics, by
-    Graham and Baldwin 2014: 1 the ratings, 2 and 3 the metrics. Made for Pearson's r; over
-    ranks (Spearman's rho) it is an approximation; it is not defined for Kendall's tau.
-
-    `ValueError` for fewer than four items, correlations that cannot hold at once, and where the
-    test is 0/0 (the two metrics agree entirely).
-    """
-    if n < 4:
-        raise ValueError(f"Williams' test needs at least four items, not {n}")
-    if not all(-1 <= r <= 1 for r in (r12, r13, r23)):
-        raise ValueError("correlations lie in [-1, 1]")
-    determinant = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
-    if determinant < -1e-9:
-        raise ValueError(f"no three variables have the correlations {r12:g}, {r13:g}, {r23:g}")
-    mean = (r12 + r13) / 2
-    variance = 2 * max(determinant, 0.0) * (n - 1) / (n - 3) + mean**2 * (1 - r23) ** 3
-    if variance <= 1e-15 or r23 <= -1:
-        raise ValueError("Williams' test is not defined here (0/0): the metrics agree entirely")
-    t = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / variance)
-    return Williams(t, float(2 * stats.t.sf(abs(t), n - 3)))
 
 
 def _mean_correlation(values: Array) -> Correlation:
@@ -231,24 +182,6 @@ def _spearman_rows(x: Array, y: Array) -> Array:
     return _pearson_rows(stats.rankdata(x, axis=1), stats.rankdata(y, axis=1))
 
 
-def correlation_interval(
-    method: Method,
-    scores: ArrayLike,
-    ratings: ArrayLike,
-    *,
-    level: Level,
-    samples: int = 10_000,
-    seed: int = 0,
-) -> Bounds:
-    """The 95 % interval of a correlation: percentiles over resampled cases.
-
-    Arguments and errors as of `kendall`; both bounds None where no resample has a correlation.
-    """
-    x, y = checked(scores, ratings, level)
-    draws = correlation_draws(method, x, y, level=level, samples=samples, seed=seed)
-    return percentile_bounds(draws)
-
-
 def correlation_draws(
     method: Method, scores: Array, ratings: Array, *, level: Level, samples: int, seed: Seed
 ) -> Array:
@@ -286,42 +219,23 @@ _ROWS: dict[Method, Callable[[Array, Array], Array]] = {
 PERCENTILES = np.arange(0, 100, 0.2)
 
 
-def balanced_accuracy(scores: ArrayLike, labels: ArrayLike, threshold: float) -> float:
-    """Mean of the recalls of both labels where `score > threshold` predicts 1; a fraction.
-
-    `scores` finite numbers, `labels` as many zeros and ones. `ValueError` for anything else,
-    and where only one label occurs: the other's recall is then 0/0.
-    """
-    positives, negatives = _sorted_by_label(scores, labels)
-    return float(_accuracies(positives, negatives, np.array([threshold]))[0])
-
-
 def best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
-    """The threshold of the highest balanced accuracy, found as the benchmark's code does.
+    """The threshold above which a score predicts 1 with the highest balanced accuracy, found as the
+    benchmark's code does.
 
     Candidates are the percentiles 0, 0.2, ... 99.8 of the scores (linear interpolation); of
-    equally good ones the last wins. `ValueError` as `balanced_accuracy`.
+    equally good ones the last wins. `ValueError` as `checked_labels`.
     """
-    positives, negatives = _sorted_by_label(scores, labels)
-    candidates = np.percentile(np.concatenate([positives, negatives]), PERCENTILES)
-    accuracies = _accuracies(positives, negatives, candidates)
+    values, positive = checked_labels(scores, labels)
+    candidates, once = np.percentile(values, PERCENTILES), np.ones((1, values.size))
+    accuracies = [weighted_accuracy(values > at, positive)(once)[0] for at in candidates]
     last = len(accuracies) - 1 - int(np.argmax(accuracies[::-1]))
     return float(candidates[last])
 
 
-def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Area under the ROC curve: how often a consistent summary scores above an inconsistent one.
-
-    Ties count one half, as in scikit-learn's `roc_auc_score`. `ValueError` as
-    `balanced_accuracy`.
-    """
-    values, positive = checked_labels(scores, labels)
-    test = stats.mannwhitneyu(values[positive], values[~positive], method="asymptotic")
-    return float(test.statistic / (positive.sum() * (~positive).sum()))
-
-
 def checked_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
-    """Scores, and whether each label is 1; `ValueError` where they cannot be used."""
+    """Scores, and whether each label is 1; `ValueError` where they are not as many finite numbers
+    as zeros and ones, and where only one label occurs: the other's recall is then 0/0."""
     values, given = np.asarray(scores, dtype=np.float64), np.asarray(labels)
     if values.ndim != 1 or given.shape != values.shape:
         raise ValueError(
@@ -336,19 +250,6 @@ def checked_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray
     if positive.all() or not positive.any():
         raise ValueError("both labels must occur; balanced accuracy is not defined for one")
     return values, positive
-
-
-def _sorted_by_label(scores: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
-    """The scores of label 1 and of label 0, each in ascending order."""
-    values, positive = checked_labels(scores, labels)
-    return np.sort(values[positive]), np.sort(values[~positive])
-
-
-def _accuracies(positives: Array, negatives: Array, thresholds: Array) -> Array:
-    above = len(positives) - np.searchsorted(positives, thresholds, side="right")
-    not_above = np.searchsorted(negatives, thresholds, side="right")
-    accuracies: Array = (not_above / len(negatives) + above / len(positives)) / 2
-    return accuracies
 
 
 def weighted_accuracy(predicted: NDArray[np.bool_], positive: NDArray[np.bool_]) -> WeightedMeasure:

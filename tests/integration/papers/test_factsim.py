@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from claimscore.stats.agreement import kendall
+from claimscore.stats.agreement import correlation
 from papers.factsim import DIMENSIONS, correlations, main
 from tests.support.embedded_models import needs_backbone
 from tests.support.shared_data import shared
@@ -89,7 +89,7 @@ def test_correlations_are_of_whole_cases() -> None:
     kept = [0, 1, 3]
     ratings = records["ratings"].struct.field(DIMENSIONS[0]).to_numpy().reshape(4, 3)[kept]
     of = [
-        kendall(values.reshape(4, 3)[kept], ratings, level=level).value
+        correlation("kendall", values.reshape(4, 3)[kept], ratings, level=level).value
         for level in ("system", "summary")
     ]
     assert correlations(records, lacking, "m")[0] == " / ".join(f"{value:.2f}" for value in of)

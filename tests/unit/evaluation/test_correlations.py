@@ -37,24 +37,13 @@ def test_a_better_metric_is_found(table: str):
     )
     assert pooled["low"] > 0
     assert pooled["p_bootstrap"] < 0.01
-    assert pooled["p_williams"] < 1e-4
-    assert pooled["williams_t"] > 0
-    for row in result.tables["comparisons"].to_dicts():
-        tested = row["level"] != "summary"
-        assert (row["p_williams"] is not None) is tested
-        assert (row["reason"] is None) is tested
+    assert result.tables["comparisons"]["reason"].null_count() == 12
 
 
-def test_where_williams_test_is_not_defined(table: str):
-    """For Kendall, and for a metric against itself, which has no interval and p 1."""
-    row = only(found(table, compare=True).tables["comparisons"], level="system", rating="fluency")
-    assert (row["williams_t"], row["p_williams"]) == (None, None)
-    assert row["p_bootstrap"] < 0.05
-    assert "not defined for Kendall" in row["reason"]
+def test_a_metric_against_itself_has_no_interval_and_p_1(table: str):
     result = found(table, scores=("good", "good"), methods=("pearson",), compare=True)
     row = only(result.tables["comparisons"], level="system", rating="fluency")
     assert (row["difference"], row["low"], row["high"], row["p_bootstrap"]) == (0, None, None, 1)
-    assert "agree entirely" in row["reason"]
 
 
 def test_a_score_without_a_value_says_why(tmp_path: Path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from claimscore.metrics import catalogue
-from claimscore.stats.agreement import spearman
+from claimscore.stats.agreement import correlation
 from papers import rouge_101
 from papers.rouge_101 import by_rouge_101
 from tests.support.frames import tables
@@ -56,7 +56,9 @@ def test_newsroom_rows(rouge_type, expected, paper):
     values = [found.value for found in metric.score(tables(records))]
     dimensions = ("coherence", "fluency", "informativeness", "relevance")
     found = [
-        spearman(values, [row["human_mean"][name] for row in rows], level="pooled").value
+        correlation(
+            "spearman", values, [row["human_mean"][name] for row in rows], level="pooled"
+        ).value
         for name in dimensions
     ]
     assert np.abs(np.array(found) - expected).max() <= 5e-5

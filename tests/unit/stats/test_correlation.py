@@ -19,15 +19,10 @@ from claimscore.stats.agreement import (
     case_correlations,
     correlation,
     correlation_draws,
-    kendall,
-    pearson,
-    spearman,
-    williams_test,
 )
 from claimscore.stats.bootstrap import drawn_rows
 from tests.support.shared_data import shared
 
-FUNCTIONS = {"kendall": kendall, "spearman": spearman, "pearson": pearson}
 SCIPY = {"kendall": stats.kendalltau, "spearman": stats.spearmanr, "pearson": stats.pearsonr}
 
 #: Whole numbers, so that ties occur and sums are exact.
@@ -58,8 +53,8 @@ def test_opinsummeval_to_four_decimals():
             key = row["score_key"]
             scores = table(cases, "scores", key if isinstance(key, str) else key[dimension])
             ratings = table(cases, "human_mean", dimension)
-            system = kendall(scores, ratings, level="system")
-            summary = kendall(scores, ratings, level="summary")
+            system = correlation("kendall", scores, ratings, level="system")
+            summary = correlation("kendall", scores, ratings, level="summary")
             assert system.value == pytest.approx(expected["system_tau"], abs=5.1e-5)
             assert system.p_value == pytest.approx(expected["system_p"], abs=5.1e-5)
             assert summary.value == pytest.approx(expected["summary_tau"], abs=5.1e-5)
@@ -67,48 +62,27 @@ def test_opinsummeval_to_four_decimals():
     assert checked == 72
 
 
-@pytest.mark.parametrize(
-    ("r12", "r13", "r23", "n", "t", "p"),
-    [
-        pytest.param(0.80, 0.72, 0.89, 26, 1.361, 0.187, id="Howell 2007, page 262"),
-        pytest.param(0.4, 0.5, 0.1, 103, -0.89, 0.37, id="r.test of R's psych, from Steiger 1980"),
-    ],
-)
-def test_williams_worked_examples(r12: float, r13: float, r23: float, n: int, t: float, p: float):
-    found = williams_test(r12, r13, r23, n)
-    assert found.t == pytest.approx(t, abs=0.005 if n == 103 else 0.0005)
-    assert found.p_value == pytest.approx(p, abs=0.005 if n == 103 else 0.0005)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0.5, 0.4, 0.3, 3), "at least four items"),
-        ((1.5, 0.4, 0.3, 9), r"\[-1, 1\]"),
-        ((0.9, -0.9, 0.9, 9), "no three variables"),
-        ((0.5, 0.5, 1.0, 9), "agree entirely"),
-    ],
-)
-def test_williams_refuses(arguments: tuple[float, float, float, int], message: str):
-    with pytest.raises(ValueError, match=message):
-        williams_test(*arguments)
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", METHODS)
 def test_levels_by_hand(name: str):
     x = np.array([[1.0, 2.0, 4.0], [2.0, 1.0, 5.0], [0.0, 3.0, 2.0]])
     y = np.array([[1.0, 3.0, 3.5], [1.0, 2.0, 5.0], [1.0, 2.0, 4.0]])
-    function, scipy = FUNCTIONS[name], SCIPY[name]
+    scipy = SCIPY[name]
     of_means = scipy(x.mean(axis=0), y.mean(axis=0))
-    assert function(x, y, level="system") == pytest.approx((of_means.statistic, of_means.pvalue))
+    assert correlation(name, x, y, level="system") == pytest.approx(
+        (of_means.statistic, of_means.pvalue)
+    )
     pooled = scipy(x.ravel(), y.ravel())
-    assert function(x, y, level="pooled") == pytest.approx((pooled.statistic, pooled.pvalue))
+    assert correlation(name, x, y, level="pooled") == pytest.approx(
+        (pooled.statistic, pooled.pvalue)
+    )
     of_cases = [scipy(a, b).statistic for a, b in zip(x, y, strict=True)]
     t_test = stats.ttest_1samp(of_cases, 0)
-    assert function(x, y, level="summary") == pytest.approx((np.mean(of_cases), t_test.pvalue))
+    assert correlation(name, x, y, level="summary") == pytest.approx(
+        (np.mean(of_cases), t_test.pvalue)
+    )
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", METHODS)
 @given(grids)
 @settings(max_examples=30)
 def test_rows_equal_scipy(name: str, arrays: tuple[np.ndarray, np.ndarray]):
@@ -123,24 +97,24 @@ def test_rows_equal_scipy(name: str, arrays: tuple[np.ndarray, np.ndarray]):
 def test_the_order_of_cases_breaks_no_ties():
     x = np.array([[0.1, 0.3, 0.5], [0.2, 0.2, 0.5], [0.3, 0.1, 0.5]])
     y = np.array([[1.0, 2.0, 3.0]] * 3)
-    values = {kendall(x[list(o)], y, level="system") for o in ((0, 1, 2), (2, 1, 0), (1, 0, 2))}
+    orders = (0, 1, 2), (2, 1, 0), (1, 0, 2)
+    values = {correlation("kendall", x[list(order)], y, level="system") for order in orders}
     assert len(values) == 1
     assert values.pop().value == pytest.approx(2 / math.sqrt(6))
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", METHODS)
 def test_constants_have_no_correlation(name: str):
     """None at system and pooled level; a constant case is left out of the mean, not zero."""
-    function = FUNCTIONS[name]
     varied, constant = np.array([[1.0, 2.0, 3.0]] * 3), np.full((3, 3), 2.0)
     for level in LEVELS:
-        assert function(constant, varied, level=level) == (None, None)
-        assert function(varied, constant, level=level) == (None, None)
+        assert correlation(name, constant, varied, level=level) == (None, None)
+        assert correlation(name, varied, constant, level=level) == (None, None)
     mixed = np.vstack([constant[:1], varied[:2]])
-    assert function(mixed, varied, level="summary").value == pytest.approx(1)
-    one = function(np.vstack([constant[:2], varied[:1]]), varied, level="summary")
+    assert correlation(name, mixed, varied, level="summary").value == pytest.approx(1)
+    one = correlation(name, np.vstack([constant[:2], varied[:1]]), varied, level="summary")
     assert one == (pytest.approx(1), None)
-    assert function(varied, varied, level="summary") == (pytest.approx(1), None)
+    assert correlation(name, varied, varied, level="summary") == (pytest.approx(1), None)
 
 
 @pytest.mark.parametrize(
@@ -156,9 +130,9 @@ def test_constants_have_no_correlation(name: str):
     ],
 )
 def test_wrong_input_is_refused(x, y, level: str, message: str):
-    for function in FUNCTIONS.values():
+    for name in METHODS:
         with pytest.raises(ValueError, match=message):
-            function(x, y, level=level)
+            correlation(name, x, y, level=level)
 
 
 #: Tenths: sums that are equal but for rounding.
