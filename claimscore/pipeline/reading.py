@@ -38,9 +38,9 @@ def _selection(config: RunConfig) -> Selection:
 
 
 def with_metrics(config: RunConfig, files: Sequence[InputFile]) -> tuple[RunConfig, str]:
-    """The settings with metrics, and what is to be said of those that nobody named: they fit the
-    columns of the first record. Where none do, and no task is asked for, they are those that almost
-    fit, so that the columns which they lack are named."""
+    """The settings with metrics; where the user names none, those that fit the columns of the first
+    record, and a line about them. Where none fit, and no task is asked for, they are those that
+    almost do, so that the columns which they lack are named."""
     if config.metrics is not None:
         return config, ""
     names = _selection(config).first_names(files)

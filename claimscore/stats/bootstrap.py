@@ -31,7 +31,7 @@ Seed = int | tuple[int, ...]
 #: 0 of 1, 60 % of 2, 75 % of 3, 81 % of 4, 85 % of 5, 91 % of 12 values.
 MIN_VALUES = 5
 
-#: How many samples are drawn where nobody says it.
+#: How many samples a function draws whose caller names no number.
 SAMPLES = 10_000
 
 #: More values get the limit.
