@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 JSON = dict[str, Any]
 
@@ -60,34 +60,6 @@ class Request:
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     shared: str = dataclasses.field(default="", compare=False, repr=False)
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
-
-
-class SimilarRequests(Sequence[Request]):
-    """Requests that differ from `template` in the content of their last message and the texts in it
-    alone (`columns`: placeholder -> the text of each); each is made when it is asked for."""
-
-    def __init__(
-        self, template: Request, contents: Sequence[str], columns: Mapping[str, Sequence[str]]
-    ) -> None:
-        self.template = template
-        self.contents = contents
-        self.columns = columns
-
-    def __len__(self) -> int:
-        return len(self.contents)
-
-    @overload
-    def __getitem__(self, index: int) -> Request: ...
-    @overload
-    def __getitem__(self, index: slice) -> SimilarRequests: ...
-    def __getitem__(self, index: int | slice) -> Request | SimilarRequests:
-        if isinstance(index, slice):
-            columns = {name: texts[index] for name, texts in self.columns.items()}
-            return SimilarRequests(self.template, self.contents[index], columns)
-        *before, last = self.template.messages
-        messages = (*before, last._replace(content=self.contents[index]))
-        texts = {name: column[index] for name, column in self.columns.items()}
-        return dataclasses.replace(self.template, messages=messages, texts=texts)
 
 
 class Usage(NamedTuple):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
 import marshal
-from collections.abc import Sequence
 from json.encoder import encode_basestring
 
-from claimscore.types import JSON, Message, Request, SimilarRequests
+from claimscore.types import JSON, Message, Request
 
 #: Raised when the meaning of a stored answer changes; every key changes with it.
 KEY_VERSION = 1
@@ -29,27 +27,12 @@ def request_key(request: Request) -> str:
     """
     fields, messages = _fields(request), request.messages
     try:  # most requests differ from others in the content of the last message only
-        around = _around_content(marshal.dumps(fields, 2), messages[:-1], messages[-1].role)
-        return _key(*around, messages[-1].content)
+        begun, after = _around_content(marshal.dumps(fields, 2), messages[:-1], messages[-1].role)
+        digest, content = begun.copy(), encode_basestring(messages[-1].content)
+        digest.update(content.encode("utf-8", "surrogatepass") + after)
+        return digest.hexdigest()
     except (TypeError, ValueError, AttributeError, IndexError):  # no messages, or unusual types
         return hashlib.sha256(canonical_json({**fields, "messages": messages})).hexdigest()
-
-
-def request_keys(requests: Sequence[Request]) -> list[str]:
-    """The key of each; of similar ones what they have in common is hashed once."""
-    if isinstance(requests, SimilarRequests):
-        *before, last = requests.template.messages
-        with contextlib.suppress(TypeError, ValueError):  # unusual types
-            fields = marshal.dumps(_fields(requests.template), 2)
-            begun, rest = _around_content(fields, tuple(before), last.role)
-            return [_key(begun, rest, content) for content in requests.contents]
-    return [request_key(request) for request in requests]
-
-
-def _key(begun: hashlib._Hash, rest: bytes, content: str) -> str:
-    digest = begun.copy()
-    digest.update(encode_basestring(content).encode("utf-8", "surrogatepass") + rest)
-    return digest.hexdigest()
 
 
 def _fields(request: Request) -> JSON:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from claimscore.cache.key import request_keys
+from claimscore.cache.key import request_key
 from claimscore.cache.store import Cache, DiskCache, MemoryCache
 from claimscore.config import user_cache_dir
 from claimscore.pipeline.estimate.figures import TaskEstimate
@@ -89,7 +89,7 @@ class DryEngine:
         """The stored answer to every request, its failure where no more samples may be asked, or
         `NOT_SENT`; parameters as in `Engine.answer_all`."""
         questions: dict[str, Question[T]] = {}
-        keys = request_keys(requests)
+        keys = list(map(request_key, requests))
         for key, request in zip(keys, requests, strict=True):
             questions.setdefault(key, Question(request, key, step, max_tokens_limit))
         take_stored(self._cache.get_many, list(questions.values()), parse)

@@ -17,7 +17,7 @@ import anyio
 from anyio import lowlevel
 from anyio.abc import TaskGroup
 
-from claimscore.cache.key import request_keys
+from claimscore.cache.key import request_key
 from claimscore.cache.store import Cache
 from claimscore.config import FailureLimit, LLMConfig
 from claimscore.errors import RejectedError, StoppedEarly, TransientError
@@ -163,7 +163,7 @@ class Engine:
         self._stop.check()
         if self._tasks is None:
             raise RuntimeError("enter the engine first: async with Engine(...) as engine")
-        keys = request_keys(requests)
+        keys = list(map(request_key, requests))
         positions = dict(zip(keys, range(len(keys)), strict=True))
 
         def question(key: str) -> Question[T]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -21,9 +20,9 @@ from claimscore.pipeline.llm.providers.base import (
 from claimscore.pipeline.llm.question import Answer, Parse, ParseWord
 from claimscore.prompts import Prompt
 from claimscore.prompts.output import TOP_LOGPROBS, scalar_of
-from claimscore.prompts.prompt import filled, placeholders
+from claimscore.prompts.prompt import filled
 from claimscore.tables import FAILURES
-from claimscore.types import Completion, Failure, Message, Request, SimilarRequests
+from claimscore.types import Completion, Failure, Request
 
 #: Columns of every row beside the input's and the prompt's own; in a chain after the prompt's name.
 KEY_COLUMN, ERROR_COLUMN = "request_key", "error"
@@ -112,10 +111,6 @@ class TablePrompt:
         self.after = {**(columns if self.gathers else of_items), **self.schema}
         self._fields = sorted(prompt.fields)
         self._output = prompt.schema
-        *before, last = prompt.render({field: f"\0{field}\0" for field in self._fields})
-        self._before = tuple(before)
-        # Text, column, text, column ... text: several times faster than a template.
-        self._pieces = last.content.split("\0")
         self.made = [field for field in self._fields if field in made]
         self._checks_integers = "integer" in json.dumps(prompt.output)
 
@@ -143,34 +138,26 @@ class TablePrompt:
         failures = {n: why for n, why in {**failures, **too_long}.items() if n not in idle}
         places = [n for n in range(frame.height) if n not in failures and n not in idle]
         asked = frame[places] if len(places) < frame.height else frame
-        texts = {field: _as_texts(asked[field]) for field in self._fields}
-        parts = [
-            texts[piece] if number % 2 else itertools.repeat(piece)
-            for number, piece in enumerate(self._pieces)
-        ]
-        contents = list(map("".join, zip(*parts, strict=False)))
+        texts = (_as_texts(asked[field]) for field in self._fields)
+        fields = (dict(zip(self._fields, row, strict=True)) for row in zip(*texts, strict=True))
+        requests = [self._request(of_row, provider) for of_row in fields]
+        return RowRequests(rows, before, places, requests, failures)
+
+    def _request(self, fields: Mapping[str, str], provider: Provider) -> Request:
         settings = self.prompt.settings
-        template = Request(
+        return Request(
             provider=provider.family,
             namespace=provider.namespace,
             model=provider.model,
-            messages=(*self._before, Message(self.prompt.role, "")),
+            messages=self.prompt.render(fields),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
             top_p=settings.top_p,
             output=self._output,
             top_logprobs=TOP_LOGPROBS if self.prompt.label_words else 0,
-            extra=extra_params(provider, settings.extra),
+            extra=extra_params(provider, filled(settings.extra, fields)),
+            texts=fields,
         )
-        requests: Sequence[Request] = SimilarRequests(template, contents, texts)
-        if any(placeholders(settings.extra)):
-            of_rows = zip(*texts.values(), strict=True)
-            extras = (filled(settings.extra, dict(zip(texts, row, strict=True))) for row in of_rows)
-            requests = [
-                dataclasses.replace(request, extra=extra_params(provider, extra))
-                for request, extra in zip(requests, extras, strict=True)
-            ]
-        return RowRequests(rows, before, places, requests, failures)
 
     def _exploded(self, rows: Rows) -> tuple[Rows, pl.Series, pl.Series]:
         """A row for each item, which row of before it was, and the length of the list; one row
@@ -300,8 +287,6 @@ def _check_prompt(
             "settings.texts_per_request are for the tasks of a run"
         )
     prompt.check_fields(columns, f"{name} on {where}")
-    if "\0" in prompt.user:
-        raise ConfigError(f"{name}: user holds a NUL character")
     if not prompt.fields:
         raise ConfigError(f"{name}: user names no $column, so every row would be asked the same")
     for field in sorted(prompt.fields):
