@@ -19,7 +19,6 @@ ClaimscoreError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -37,31 +36,6 @@ class ClaimscoreError(Exception):
 
 class ConfigError(ClaimscoreError):
     """A setting, option, prompt or model that cannot be used. Nothing was spent."""
-
-
-class Obstacles(ConfigError):
-    """Several reasons why a run cannot begin, each a line of the message."""
-
-    def __init__(self, messages: Iterable[str]) -> None:
-        self.messages = tuple(dict.fromkeys(messages))
-        count = len(self.messages)
-        super().__init__("\n  ".join([f"{count} things are in the way:", *self.messages]))
-
-
-def refuse_all(checks: Iterable[Callable[[], object]]) -> None:
-    """Make all checks; raise the `ConfigError` of the one that fails, or `Obstacles` of several."""
-    errors: list[ConfigError] = []
-    for check in checks:
-        try:
-            check()
-        except ConfigError as exc:
-            errors.append(exc)
-    texts = [exc.messages if isinstance(exc, Obstacles) else (str(exc),) for exc in errors]
-    messages = dict.fromkeys(message for some in texts for message in some)
-    if len(messages) > 1:
-        raise Obstacles(messages)
-    for error in errors:
-        raise error
 
 
 class InputError(ConfigError):

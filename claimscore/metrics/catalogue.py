@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
-from claimscore.errors import ClaimscoreError, ConfigError, refuse_all
+from claimscore.errors import ClaimscoreError, ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, MetricFamily, MetricOption, Score
 
 #: A name has no comma, colon or bar: lists, options and signatures are made with them.
@@ -86,12 +86,7 @@ class Catalogue:
 
     def load_all(self, specs: Iterable[str]) -> tuple[Metric, ...]:
         """The metrics of these names, each once, in the order given."""
-        loaded: list[Metric] = []
-        refuse_all(
-            functools.partial(lambda spec: loaded.append(self.load(spec)), spec)
-            for spec in dict.fromkeys(specs)
-        )
-        return tuple(loaded)
+        return tuple(self.load(spec) for spec in dict.fromkeys(specs))
 
     def _named(self, name: str) -> Metric | MetricFamily:
         if name in self._offers:

@@ -31,7 +31,7 @@ from claimscore.config import (
     LLMConfig,
     RunConfig,
 )
-from claimscore.errors import ConfigError, refuse_all
+from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue
 from claimscore.metrics.base import SIDES, Metric, PassRequirement, TaskRequirement
 from claimscore.metrics.support import BEST, MODEL
@@ -147,7 +147,8 @@ def plan_steps(config: RunConfig, metrics: Sequence[Metric], columns: Sequence[s
     """
     how = config.granularity, config.window_tokens, _evidence(metrics, config.encoders)
     metrics = [_deduped(with_verifier(metric, config.encoders), config) for metric in metrics]
-    refuse_all(functools.partial(_refuse_unknown_needs, metric) for metric in metrics)
+    for metric in metrics:
+        _refuse_unknown_needs(metric)
     if config.dedupe != "none" and not any("dedupe" in metric.signature_keys for metric in metrics):
         raise ConfigError(f"--dedupe {config.dedupe}: no metric of this run reads claims")
     sides = _task_sides(config, metrics, columns)
@@ -177,37 +178,23 @@ def only(plan: Plan, tasks: Collection[str]) -> Plan:
     return dataclasses.replace(plan, tasks=tuple(p for p in plan.tasks if p.task.name in tasks))
 
 
-def open_plan(
-    plan: Plan, *, checks: Iterable[Callable[[], object]] = (), asks: bool = True
-) -> Plan:
+def open_plan(plan: Plan, *, asks: bool = True) -> Plan:
     """The plan with the prompts of its tasks and, unless it `asks` nothing, their providers.
 
-    `Obstacles` with all that keeps the work from beginning, before it makes anything: packages,
-    prompts, tasks that a language model cannot do, a key, and what `checks` of the caller raise.
+    `ConfigError`, before the work makes anything, for a package, a prompt, a task that a language
+    model cannot do, and a key.
     """
-    config, tasks = plan.config, list[PlannedTask]()
-    providers: dict[str, Provider] = {}
+    config = plan.config
     calibration = Calibration.read(config.calibration) if config.calibration else None
-
-    def read_prompt(planned: PlannedTask) -> None:
-        reads_none = planned.task.name == "decompose" and config.units == "sentences"
-        prompt = None if reads_none else task_prompt(config, planned.task.name)
-        tasks.append(dataclasses.replace(planned, prompt=prompt))
-
-    def open_providers() -> None:
-        asked = [planned.task.name for planned in tasks if planned.prompt is not None]
-        _refuse_tasks(config.llm, plan.metrics, asked)
-        if asks and len(tasks) == len(plan.tasks):
-            providers.update(load_providers(config.llm, asked))
-
-    refuse_all(
-        [
-            *checks,
-            *(metric.check for metric in plan.metrics),
-            *(functools.partial(read_prompt, planned) for planned in plan.tasks),
-            open_providers,
-        ]
-    )
+    for metric in plan.metrics:
+        metric.check()
+    asked = [planned.task.name for planned in plan.tasks]
+    if config.units == "sentences" and "decompose" in asked:
+        asked.remove("decompose")
+    prompts = {name: task_prompt(config, name) for name in asked}
+    _refuse_tasks(config.llm, plan.metrics, asked)
+    tasks = (dataclasses.replace(p, prompt=prompts.get(p.task.name)) for p in plan.tasks)
+    providers = load_providers(config.llm, asked) if asks else {}
     plan = dataclasses.replace(plan, tasks=tuple(tasks), providers=providers)
     return plan if calibration is None else _calibrated(plan, calibration)
 
@@ -224,11 +211,11 @@ def _calibrated(plan: Plan, calibration: Calibration) -> Plan:
     return change(plan, tasks=tuple(tasks), passes=tuple(passes), calibration=calibration)
 
 
-def named_models(plan: Plan, done: Container[str]) -> Iterator[Callable[[], object]]:
-    """For each model of a plan a check that an option names it, but for the roles in `done`."""
+def check_models(plan: Plan, done: Container[str]) -> None:
+    """`ConfigError` where no option names a model of a plan, but for the roles in `done`."""
     for role in plan.roles:
         if role not in done:
-            yield functools.partial(check_named, role, plan.config.encoders)
+            check_named(role, plan.config.encoders)
 
 
 def with_verifier(metric: Metric, encoders: EncoderConfig) -> Metric:

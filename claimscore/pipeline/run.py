@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from claimscore import __version__
 from claimscore.config import RunConfig
@@ -25,10 +25,10 @@ from claimscore.pipeline.notices import notices
 from claimscore.pipeline.plan import (
     ChunkTodo,
     Plan,
+    check_models,
     find_todo,
     in_turn,
     missing,
-    named_models,
     open_plan,
     plan_steps,
     refuse_unused,
@@ -64,7 +64,7 @@ from claimscore.pipeline.settings import (
 )
 from claimscore.pipeline.stages import missing_roles, run_stages
 from claimscore.pipeline.supervision import run_blocking, signals_held
-from claimscore.records.dataset import MissingColumnsError, open_input
+from claimscore.records.dataset import open_input
 from claimscore.records.text_checks import check_texts
 from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.stats.gates import Gate
@@ -125,15 +125,11 @@ def run(
             reporter.notice(chosen)
         config, metrics = _with_earlier_metrics(config, known, directory)
         done = directory.settings.get("additive", {})
-        try:
-            dataset = read_records(config, metrics, files)
-        except MissingColumnsError as exc:
-            plan = plan_steps(config, metrics, exc.names)
-            open_plan(plan, checks=[functools.partial(_refuse, exc), *named_models(plan, done)])
-            raise
+        dataset = read_records(config, metrics, files)
         config = with_chunk_size(config, dataset.n_records, directory.settings)
         plan = plan_steps(config, metrics, list(dataset.columns))
-        plan = open_plan(plan, checks=named_models(plan, done))
+        check_models(plan, done)
+        plan = open_plan(plan)
         refuse_unused(plan)
         records: JSON = {"digest": dataset.digest, "count": dataset.n_records}
         directory.forget_settings(unused_settings(directory))
@@ -223,10 +219,6 @@ def _with_earlier_metrics(
     limits_of(config, metrics)
     dedupe = directory.settings.get("additive", {}).get("texts", {}).get("dedupe", config.dedupe)
     return dataclasses.replace(config, metrics=wanted, dedupe=dedupe), metrics
-
-
-def _refuse(reason: ConfigError) -> NoReturn:
-    raise reason
 
 
 @dataclasses.dataclass(frozen=True)

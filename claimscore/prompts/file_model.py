@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from claimscore.config import extra_problem, read_toml
-from claimscore.errors import ConfigError, Obstacles
+from claimscore.errors import ConfigError
 from claimscore.prompts.output import json_schema, plain_word
 from claimscore.prompts.prompt import MAX_ITEMS, NAME, TEXTS_FIELD, Prompt, PromptSettings
 
@@ -128,8 +128,7 @@ def read_prompt_file(path: Path) -> Prompt:
         problems = list(_misfits(prompt))
     if not problems:
         return prompt
-    errors = [f"{path}: {problem}" for problem in problems]
-    raise ConfigError(errors[0]) if len(errors) == 1 else Obstacles(errors)
+    raise ConfigError("\n  ".join(f"{path}: {problem}" for problem in problems))
 
 
 def _misfits(prompt: Prompt) -> Iterator[str]:

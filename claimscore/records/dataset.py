@@ -35,14 +35,6 @@ from claimscore.records.readers import Record, header, place, read, rows_in_memo
 Required = Mapping[str, Sequence[str]]
 
 
-class MissingColumnsError(InputError):
-    """The input lacks columns that metrics need; `names` are those it has."""
-
-    def __init__(self, message: str, names: Iterable[str]) -> None:
-        super().__init__(message)
-        self.names = tuple(names)
-
-
 @dataclasses.dataclass(frozen=True)
 class Selection:
     """Which records of an input are read, and under which names.
@@ -239,7 +231,7 @@ class _Validation:
             raise InputError(f"{place(file, line)}: an id, though records before it have none")
 
     def _refuse_missing(self, where: str, names: Sequence[str], said: str) -> None:
-        """`MissingColumnsError` with all columns that are needed and none of `names`."""
+        """`InputError` with all columns that are needed and none of `names`."""
         missing: dict[str, list[str]] = {}
         for column, accepted in self._accepted:
             if not set(accepted) & set(names):
@@ -249,10 +241,9 @@ class _Validation:
         given = [self._selection.columns.get(name, name) for name in names]
         for ours, theirs in self._selection.columns.items():
             if ours not in names:
-                raise MissingColumnsError(
+                raise InputError(
                     f"{where}: {self._renamed(ours)}: no column {_shown(theirs)}; {said}: "
-                    f"{_listed(given)}",
-                    names,
+                    f"{_listed(given)}"
                 )
         lacks = ", ".join(
             f"no {'column' if len(columns) == 1 else 'columns'} {', '.join(columns)}{need}"
@@ -267,9 +258,7 @@ class _Validation:
             meant = f"; is {_shown(next(iter(likely.values())))} meant?"
         if self._cells and len(names) == 1 and ";" in names[0]:
             meant = "; semicolons stand between them: save the file with commas"
-        raise MissingColumnsError(
-            f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}", names
-        )
+        raise InputError(f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}")
 
     def _needed_by(self, column: str) -> str:
         metrics = [m for name in ALTERNATIVES.get(column, (column,)) for m in self._metrics(name)]
