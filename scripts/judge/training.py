@@ -26,10 +26,10 @@ import torch
 from torch import Tensor, distributed, multiprocessing, nn
 from transformers import BertTokenizer
 
+from claimscore import minilm
 from claimscore.pipeline.encoders.embedded import (
     ID2LABEL,
     apply_adapter,
-    find_backbone,
     read_adapter,
 )
 from scripts.judge.calibration import best_temperature, expected_calibration_error
@@ -196,7 +196,7 @@ def _work(rank: int, phase: Phase, store: str) -> None:
             "recipe": json.dumps(phase.recipe(), sort_keys=True),
             "identity": identity,
         }
-        backbone, _ = load_backbone(find_backbone(phase.backbone))
+        backbone, _ = load_backbone(minilm.find(phase.backbone))
         write_adapter(
             phase.out, make_adapter(model.eval(), dict(backbone.named_parameters())), metadata
         )
@@ -252,7 +252,7 @@ def new_model(phase: Phase) -> tuple[EmbeddedNLI, BertTokenizer]:
     own dropout would cost time. Plain attention is used because the backward pass of the fused
     kernel takes a third of a step on a CPU.
     """
-    bert, tokenizer = load_backbone(find_backbone(phase.backbone))
+    bert, tokenizer = load_backbone(minilm.find(phase.backbone))
     bert.set_attn_implementation("eager")
     torch.manual_seed(phase.seed)
     model = EmbeddedNLI(bert)

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel
 
-from claimscore.baseline.parser import MAX_PIECES, Parser, find_backbone, kind_of, read_vocabulary
+from claimscore import minilm
+from claimscore.baseline.parser import MAX_PIECES, Parser, kind_of, read_vocabulary
 from claimscore.baseline.tree import tokenise
 
 LAYERS, ARC, LABEL, KINDS = 3, 256, 96, 8
@@ -52,7 +53,7 @@ class Network(nn.Module):
 
     def __init__(self, n_tags: int, n_labels: int) -> None:
         super().__init__()
-        folder = find_backbone()
+        folder = minilm.find()
         config = BertConfig.from_pretrained(folder, num_hidden_layers=LAYERS)
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
         self.bert = BertModel.from_pretrained(folder, config=config, add_pooling_layer=False)

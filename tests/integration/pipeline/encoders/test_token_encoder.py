@@ -6,6 +6,7 @@ import pytest
 from numpy.typing import NDArray
 from transformers import AutoTokenizer
 
+from claimscore import minilm
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders import load_token_encoder, token_encoder
@@ -105,13 +106,11 @@ def test_published_layers_and_baselines(name: str, layer: int | None, f1: float 
 def test_the_embedded_encoder_uses_the_backbone_and_its_baseline(
     tiny: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from claimscore.pipeline.encoders import embedded
-
     baselines = 2, {1: (0.1, 0.2, 0.3), 2: (0.4, 0.5, 0.6)}
-    monkeypatch.setattr(embedded, "find_backbone", lambda **_: tiny())
+    monkeypatch.setattr(minilm, "find", lambda **_: tiny())
     monkeypatch.setattr(token_encoder, "read_embedded_baseline", lambda: baselines)
     encoder = load_token_encoder(EncoderConfig(device="cpu", offline=True))
-    assert encoder.info == ModelInfo("embedded", embedded.BACKBONE_SHA256[:12], "float32")
+    assert encoder.info == ModelInfo("embedded", minilm.SHA256[:12], "float32")
     assert (encoder.layer, encoder.baseline) == (2, (0.4, 0.5, 0.6))
     found = encoder.bertscore(CANDIDATES, REFERENCES)
     assert np.abs(found - one_by_one(tiny(), 2)).max() <= 2e-6
