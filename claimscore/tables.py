@@ -211,8 +211,8 @@ SUPPORT = Table(
     "`verifier` is nli (three labels), binary (two) or llm, whose evidence is a quotation, or "
     "null. `uncertainty` is 1 − |2p − 1| of the probability p: 0 is sure, 1 undecided. `votes` are "
     "those of several verifiers (by their models) or samples, null where there is one; probability "
-    "and contradiction are then their means, and all else is of the surest vote for the verdict, "
-    "but the LLM columns are the language model's.",
+    "and contradiction are then their means, and all else is of the surest vote for the verdict "
+    "that has evidence, if one has, but the LLM columns are the language model's.",
     {
         **_text("id side"),
         **_int32("claim_position"),

@@ -113,8 +113,8 @@ def by_claim(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
 
 
 def joined(votes: Sequence[Row], names: Sequence[str] = ()) -> Row:
-    """The verdict of several votes on a claim and text: the row of the surest of those for it, with
-    their mean probability and contradiction.
+    """The verdict of several votes on a claim and text: the row of the surest of those for it, or
+    of those among them with evidence, with the mean probability and contradiction of all.
 
     Each vote has the `threshold` of its verifier, whose mean decides; the votes' names are those of
     their models where none are given. The columns of a language model stay, so that its request can
@@ -129,7 +129,7 @@ def joined(votes: Sequence[Row], names: Sequence[str] = ()) -> Row:
     agreeing = [vote for vote in votes if vote["verdict"] == verdict] or votes
     of_llm = next((vote for vote in votes if vote.get("request_key")), {})
     return {
-        **min(agreeing, key=lambda vote: float(vote["uncertainty"])),
+        **min(agreeing, key=lambda vote: (vote["evidence"] is None, float(vote["uncertainty"]))),
         **{name: of_llm[name] for name in LLM_PROVENANCE if name != "model" and of_llm},
         "verdict": verdict,
         "probability": probability,

@@ -110,7 +110,7 @@ def test_a_language_model_that_was_asked_first_has_its_vote(
     second_opinion: Any, asked: str
 ) -> None:
     """Its request stays with the row, whoever has the evidence."""
-    said = OPINIONS.frame([opinion(0, 0.6), opinion(1, 0.9)])
+    said = OPINIONS.frame([opinion(0, 0.6), opinion(1, 0.9, evidence="It is.")])
     one = Named("one", {"a": (0.8, 0.0), "b": (0.7, 0.0)})
     encoders = EncoderConfig(nli="one", verifier="llm,nli", second_opinion=second_opinion)
     rows, _ = judged(encoders, one, "a", "b", opinions=said)
@@ -121,6 +121,18 @@ def test_a_language_model_that_was_asked_first_has_its_vote(
         ("gpt", "k1", "verify"),
     ]
     assert [vote["verifier"] for vote in rows["votes"][0].to_list()] == ["gpt", "one"]
+
+
+def test_a_vote_without_evidence_leaves_the_row_to_one_with_it() -> None:
+    """A surer language model whose quotation is not in the source; it keeps its vote."""
+    said = OPINIONS.frame([opinion(0, 0.9), opinion(1, 0.9)])
+    one = Named("one", {"a": (0.7, 0.0), "b": (0.3, 0.0)})
+    encoders = EncoderConfig(nli="one", verifier="llm,nli")
+    rows, _ = judged(encoders, one, "a", "b", opinions=said)
+    assert rows.select("verdict", "verifier", "evidence", "request_key").rows() == [
+        ("supported", "nli", COPY, "k0"),
+        ("supported", "llm", None, "k1"),  # no other vote says so
+    ]
 
 
 def test_pairs_are_counted_without_models() -> None:
