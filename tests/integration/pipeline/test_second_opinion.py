@@ -2,15 +2,21 @@
 
 import json
 import math
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import polars as pl
 import pytest
 
 from claimscore.errors import RejectedError
 from claimscore.types import Completion, TokenLogprob, Usage
 from tests.fake_server import Body, FakeServer
+from tests.support.children import killed_at_last
 from tests.support.command_line import Command
 from tests.support.report_pages import Page
 from tests.support.tiny_models import Folders
@@ -25,7 +31,7 @@ GIVEN = {WARM: 0.2, COLD: 0.9}
 async def verdict(body: Body) -> Completion:
     """By the claim; at a temperature it is surer of each later sample."""
     claim = body["messages"][1]["content"].split("Claim: ")[1]
-    p = GIVEN[claim]
+    p = GIVEN[claim.rpartition(") ")[2]]
     said = "supported" if p > 0.5 else "unmentioned"
     evidence = "the pool is cold" if p > 0.5 else ""
     text = json.dumps({"verdict": said, "evidence": evidence})
@@ -128,6 +134,52 @@ def test_a_second_opinion_is_asked_for_after_the_models(
     assert (refused.status, "--second-opinion: was" in refused.err) == (2, True)
 
 
+@pytest.mark.parametrize("n_answered", [0, 129])
+def test_kill_9_between_the_parts_of_a_run(
+    tmp_path: Path, tiny: Folders, cli: Command, n_answered: int
+) -> None:
+    """When the models are done, and the first question is on its way or one of the second chunk.
+    The same command asks no model again and pays for no answer twice; tables and scores are those
+    of a run that nobody killed."""
+    held, killed = threading.Event(), threading.Event()
+
+    async def answer(body: Body) -> Completion:
+        if server.n_requests > n_answered:
+            held.set()
+        while held.is_set() and not killed.is_set():
+            await anyio.sleep(0.002)
+        return await verdict(body)
+
+    with FakeServer(answer=answer) as server:
+        options = ("--nli", tiny("bert", "nli"), "--second-opinion", "unsure")
+        options = (*options, "--dtype", "float32", "--max-concurrency", "verify=1")
+        call = call_of(tmp_path, server, "nli,llm", *options)
+        records = [
+            {"id": f"{n}", "summary": f"{COPY} ({n}) {WARM} ({n}) {COLD}", "source": SOURCE}
+            for n in range(66)
+        ]
+        (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+        command = [sys.executable, "-m", "claimscore", *map(str, call)]
+        with killed_at_last(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as process:
+            assert held.wait(timeout=60)
+            process.kill()
+            assert process.wait(timeout=60) == -signal.SIGKILL
+            killed.set()
+        assert table(tmp_path / "run", "opinions").height == 3 * 66
+        again = cli(*call, "--json").json()
+        n_sent, n_asked = server.n_requests, len(server.contents)
+        whole = [*map(str, call)]
+        whole[whole.index(str(tmp_path / "run"))] = str(tmp_path / "whole")
+        assert cli(*whole, "--cache-dir", tmp_path / "new").status == 0
+    assert n_asked == 2 * 66
+    assert n_sent <= n_asked + 1, "but for what was on its way"
+    assert (again["last_call"]["nli_pairs"], again["records"]["done"]) == (0, 66)
+    for name in ("opinions", "support"):
+        assert table(tmp_path / "run", name).equals(table(tmp_path / "whole", name))
+    scores = [(tmp_path / out / "scores.parquet").read_bytes() for out in ("run", "whole")]
+    assert scores[0] == scores[1]
+
+
 def test_a_second_opinion_that_failed_is_asked_for_again(
     tmp_path: Path, tiny: Folders, cli: Command
 ) -> None:
@@ -165,7 +217,9 @@ def test_samples_of_a_language_model_vote(tmp_path: Path, cli: Command) -> None:
         return Completion(text, "m", "stop", Usage(100, 10, 0))
 
     with FakeServer(answer=without_logprobs) as server:
-        call = call_of(tmp_path, server, "llm", "--verify-samples", "3", "--max-concurrency", "1")
+        call = call_of(
+            tmp_path, server, "llm", "--verify-samples", "3", "--max-concurrency", "verify=1"
+        )
         summary = cli(*call, "--json").json()
         assert {body["temperature"] for body in server.bodies} == {0.7}
         assert len(server.bodies) == 6
