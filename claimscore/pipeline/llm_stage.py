@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -25,7 +25,7 @@ from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.endpoints import OnEvent
 from claimscore.pipeline.llm.engine import Engine
 from claimscore.pipeline.llm.providers.base import Provider, extra_params
-from claimscore.pipeline.llm.question import Answer, Parse, ParseWord
+from claimscore.pipeline.llm.question import Answer, ParseWord
 from claimscore.pipeline.llm.session import Copy, open_engine
 from claimscore.pipeline.plan import Plan, PlannedTask, waves
 from claimscore.pipeline.tasks import TASKS
@@ -37,26 +37,12 @@ from claimscore.runs import RunDirectory
 from claimscore.tables import CLAIM_CHECKS, FAILURES
 from claimscore.types import Completion, Failure, Message, OutputSchema, Request
 
-T = TypeVar("T")
-
 #: The outcome of a request that an engine counts instead of sending it: a dry engine's.
 NOT_SENT = Failure("not_sent", "counted, not sent", attempts=0)
 
 
-class AskableEngine(Protocol):
-    """An engine as `ask_units` uses it: `Engine`, or one that only counts (`DryEngine`)."""
-
-    async def answer_all(
-        self,
-        requests: Sequence[Request],
-        parse: Parse[T],
-        *,
-        step: int = 1,
-        max_tokens_limit: int | None = None,
-        counted: bool = True,
-        provider: Provider | None = None,
-    ) -> list[Answer[T] | Failure]:
-        """See `Engine.answer_all`."""
+#: `Engine.answer_all`, or that of an engine that only counts (`DryEngine`).
+AnswerAll = Callable[..., Awaitable[list[Answer[Any] | Failure]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,7 +122,7 @@ async def run_task(
     units = task.units(given)
     provider = engine.provider_for(task.name)
     prompt_requests = PromptRequests(task, prompt, provider, planned.granularity)
-    outcomes = await ask_units(prompt_requests, units, engine)
+    outcomes = await ask_units(prompt_requests, units, engine.answer_all)
     return task_result(prompt_requests, units, outcomes, task.known(given))
 
 
@@ -192,7 +178,7 @@ def task_result(
 
 
 async def ask_units(
-    prompt_requests: PromptRequests, units: Sequence[Unit], engine: AskableEngine
+    prompt_requests: PromptRequests, units: Sequence[Unit], answer_all: AnswerAll
 ) -> dict[UnitSample, Answer[dict[str, Any]] | Failure]:
     """An answer or a failure for every unit and sample.
 
@@ -204,7 +190,7 @@ async def ask_units(
     answer would leave is not known.
     """
     ask = functools.partial(
-        engine.answer_all,
+        answer_all,
         step=prompt_requests.n_samples,
         max_tokens_limit=prompt_requests.settings.max_tokens_limit,
         provider=prompt_requests.provider,

@@ -34,15 +34,11 @@ logger = logging.getLogger(__name__)
 #: pause or another limit.
 PACE_WINDOW_S = 120.0
 
-#: The time over which people see a rate.
-RATE_WINDOW_S = 10.0
-
 
 class Pace:
-    """How fast a count grows, over the last two minutes or so many seconds."""
+    """How fast a count grows, over the last two minutes."""
 
-    def __init__(self, window_s: float = PACE_WINDOW_S) -> None:
-        self._window_s = window_s
+    def __init__(self) -> None:
         self._seen: deque[tuple[float, float]] = deque()
 
     def see(self, count: float, now: float) -> None:
@@ -51,7 +47,7 @@ class Pace:
         if len(seen) > 1 and now - seen[-2][0] < 1.0:
             seen.pop()
         seen.append((now, count))
-        while len(seen) > 2 and now - seen[1][0] > self._window_s:
+        while len(seen) > 2 and now - seen[1][0] > PACE_WINDOW_S:
             seen.popleft()
 
     def per_second(self) -> float:
@@ -112,9 +108,8 @@ class Progress:
     started: float = dataclasses.field(default_factory=time.monotonic)
     llm_pace: Pace = dataclasses.field(default_factory=Pace)
     model_pace: Pace = dataclasses.field(default_factory=Pace)
-    request_pace: Pace = dataclasses.field(default_factory=lambda: Pace(RATE_WINDOW_S))
-    pair_pace: Pace = dataclasses.field(default_factory=lambda: Pace(RATE_WINDOW_S))
-    asked_pace: Pace = dataclasses.field(default_factory=Pace)
+    request_pace: Pace = dataclasses.field(default_factory=Pace)
+    pair_pace: Pace = dataclasses.field(default_factory=Pace)
     _shares: dict[int, float] = dataclasses.field(default_factory=dict, repr=False)
     _mutex: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False)
 
@@ -132,9 +127,7 @@ class Progress:
         now = time.monotonic()
         self.llm_pace.see(self.llm_chunks_done, now)
         self.model_pace.see(self.model_chunks, now)
-        sent = self.engine.sent if self.engine else 0
-        self.request_pace.see(sent, now)
-        self.asked_pace.see(sent, now)
+        self.request_pace.see(self.engine.sent if self.engine else 0, now)
         self.pair_pace.see(self.pairs_done, now)
 
     def records_of(self, chunks: float) -> int:
@@ -195,7 +188,7 @@ class Progress:
         llm_s = self.llm_pace.seconds_for(llm_left)
         requests_left = (self.requests_expected or 0) - (self.engine.sent if self.engine else 0)
         if llm_left and requests_left > 0:
-            llm_s = self.asked_pace.seconds_for(requests_left)
+            llm_s = self.request_pace.seconds_for(requests_left)
         needed = [llm_s]
         if not llm_left or self.llm_chunks_done - self.model_chunks >= 1:
             left = self.model_chunks_todo - self.model_chunks

@@ -13,7 +13,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import polars as pl
@@ -65,12 +64,8 @@ from claimscore.runs import RunDirectory, damage_as_error
 from claimscore.tables import FAILURES, OPINIONS, TABLES, Table
 from claimscore.types import Completion, Failure
 
-#: Of larger inputs every n-th chunk is counted, about so many records in all; fewer by a run that
-#: is about to begin, since it waits for it.
-COUNTED_RECORDS, COUNTED_BEFORE_A_RUN = 20_000, 1_000
-
-#: What reads claims, facts or questions is counted on about so many: they have to be made.
-STOOD_IN_RECORDS = 192
+#: Of larger inputs every n-th chunk is counted, about so many records in all.
+COUNTED_RECORDS = 500
 
 
 def estimate_run(
@@ -109,7 +104,7 @@ def estimate_run(
             return ((n, records) for n, records in frames if n % every == 0)
 
         stage = _DryStage(plan, cache, *finished)
-        run_blocking(stage.count, chunks, dataset.n_records, COUNTED_RECORDS, True)
+        run_blocking(stage.count, chunks, dataset.n_records, plan.passes)
         estimate = stage.estimate()
         notes = (*filter(None, [chosen]), *estimate.assumptions)
         return dataclasses.replace(estimate, assumptions=notes)
@@ -121,18 +116,14 @@ def estimate_left(
     n_records: int,
     todo: Iterable[ChunkTodo],
 ) -> Estimate:
-    """The requests of a run that is about to begin: `todo` is missing of `directory`.
-
-    Of larger inputs fewer records are counted than by `estimate_run`, since the run waits, and no
-    model passes.
-    """
+    """The requests of a run that is about to begin: `todo` is missing of `directory`."""
     with open_cache_if_there(plan.config.cache_dir) as cache:
         stage = _DryStage(plan, cache, directory, todo)
 
         def chunks(every: int) -> Iterator[tuple[int, pl.DataFrame]]:
             return ((n, directory.read("records", n)) for n in range(0, directory.n_chunks, every))
 
-        run_blocking(stage.count, chunks, n_records, COUNTED_BEFORE_A_RUN, False)
+        run_blocking(stage.count, chunks, n_records, ())
         return stage.estimate()
 
 
@@ -169,7 +160,7 @@ class _DryStage:
         self._plan = plan
         self._directory = directory
         self._todo = {item.chunk: item for item in todo}
-        self._n_total = self._n_counted = self._n_stood_in = 0
+        self._n_total = self._n_counted = 0
         self._n_guessed: Counter[str] = Counter()
         self._read = {name for planned in plan.tasks for name in planned.task.after}
         self._passes: tuple[PlannedPass, ...] = ()
@@ -189,22 +180,17 @@ class _DryStage:
         self,
         chunks: Callable[[int], Iterable[tuple[int, pl.DataFrame]]],
         n_records: int,
-        most: int,
-        with_passes: bool,
+        passes: tuple[PlannedPass, ...],
     ) -> None:
-        """Count about `most` of `n_records`; `chunks(n)` gives every n-th chunk with its number."""
-        self._n_total = n_records
-        if with_passes:
-            self._passes = self._plan.passes
-            self._read |= {name for planned in self._passes for name in planned.model_pass.after}
-        every = math.ceil(n_records / most)
-        every_stood_in = every * math.ceil(n_records / every / STOOD_IN_RECORDS)
-        for chunk, records in chunks(every):
-            await self._count_chunk(chunk, records, stands_in=chunk % every_stood_in == 0)
+        """Count tasks and `passes` on some of `n_records`; `chunks(n)` gives every n-th chunk with
+        its number."""
+        self._n_total, self._passes = n_records, passes
+        self._read |= {name for planned in passes for name in planned.model_pass.after}
+        for chunk, records in chunks(math.ceil(n_records / COUNTED_RECORDS)):
+            await self._count_chunk(chunk, records)
             await lowlevel.checkpoint()  # Ctrl-C ends it here
 
-    async def _count_chunk(self, chunk: int, records: pl.DataFrame, *, stands_in: bool) -> None:
-        """Count a chunk: its tasks and, only where `stands_in`, what reads rows of tasks."""
+    async def _count_chunk(self, chunk: int, records: pl.DataFrame) -> None:
         retry_failed = self._config.retry_failed
         left = self._todo.get(chunk, ChunkTodo(chunk))
         if self._directory is None or (retry_failed and self._there(chunk, FAILURES).height):
@@ -214,9 +200,7 @@ class _DryStage:
         if (earlier := self._there(chunk, OPINIONS)).height:  # else all claims may be unsure
             tables[OPINIONS.name] = earlier
         for task in (planned.task for planned in self._plan.tasks):
-            if task.after and not stands_in:
-                continue
-            wanted, name = stands_in and task.name in self._read, task.table.name
+            wanted, name = task.name in self._read, task.table.name
             if wanted and name not in tables:
                 tables[name] = self._there(chunk, task.table)
             if task.name in missing:
@@ -224,9 +208,6 @@ class _DryStage:
                 if rows is not None:
                     tables[name] = pl.concat([tables[name], rows])
         self._n_counted += records.height
-        if not stands_in:
-            return
-        self._n_stood_in += records.height
 
         def read(table: str) -> pl.DataFrame:
             return tables[table] if table in tables else TABLES[table].empty()
@@ -255,7 +236,7 @@ class _DryStage:
         units = task.units(task_input(planned, records, tables))
         engine = self._engines[task.name]
         prompt_requests = PromptRequests(task, prompt, engine.provider, planned.granularity)
-        outcomes = await ask_units(prompt_requests, units, engine)
+        outcomes = await ask_units(prompt_requests, units, engine.answer_all)
         if not wanted:
             return None
         not_sent = [place for place, outcome in outcomes.items() if outcome is NOT_SENT]
@@ -265,16 +246,12 @@ class _DryStage:
 
     def estimate(self) -> Estimate:
         """The counts, for all of the records."""
-        counted = {
-            name: self._n_stood_in if TASKS[name].after else self._n_counted
-            for name in self._engines
-        }
         estimate = put_together(
             self._config.llm,
             list(self._engines.values()),
             self._n_total,
-            shares={name: n / self._n_total for name, n in counted.items()},
-            notes=list(self._notes(counted)),
+            share=self._n_counted / self._n_total,
+            notes=list(self._notes()),
         )
         return dataclasses.replace(estimate, passes=tuple(map(self._pass_estimate, self._passes)))
 
@@ -282,14 +259,10 @@ class _DryStage:
         """The tasks among those `after` which come others, some of whose rows are guessed."""
         return [name for name in after if self._n_guessed[name]]
 
-    def _notes(self, counted: Mapping[str, int]) -> Iterator[str]:
+    def _notes(self) -> Iterator[str]:
         """What the counts rest on, where not on the rows of all records."""
-        n_total = self._n_total
-        if self._passes:
-            counted = {**counted, "model passes": self._n_stood_in}
-        for name, n in counted.items():
-            if n < n_total:
-                yield f"{name}: counted on {n:,} of {n_total:,} records"
+        if self._n_counted < self._n_total:
+            yield f"counted on {self._n_counted:,} of {self._n_total:,} records"
         encoders = self._config.encoders
         if encoders.second_opinion == "unsure":
             first, second = encoders.verifiers
@@ -314,8 +287,8 @@ class _DryStage:
             step,
             role,
             getattr(encoders, role),
-            round(n_models * self._items[step] * n_total / (self._n_stood_in or 1)),
-            self._n_stood_in < n_total or bool(self._guessed_for(planned.model_pass.after)),
+            round(n_models * self._items[step] * n_total / (self._n_counted or 1)),
+            self._n_counted < n_total or bool(self._guessed_for(planned.model_pass.after)),
             planned.model_pass.unit,
             recall_pace(step, role, encoders),
         )
@@ -338,15 +311,14 @@ def put_together(
     engines: Sequence[DryEngine],
     n_records: int,
     *,
-    shares: Mapping[str, float] = MappingProxyType({}),
+    share: float = 1.0,
     notes: Sequence[str] = (),
 ) -> Estimate:
-    """The estimate of `n_records`, of which the engine of each task has seen a share; `notes` are
+    """The estimate of `n_records`, of which the engines have seen a share; `notes` are
     what was assumed so far."""
     prices = Prices(*((llm.of(engine.task), engine.provider) for engine in engines))
     figures = {
-        engine.task: engine.estimate(prices.of(engine.provider), share=shares.get(engine.task, 1.0))
-        for engine in engines
+        engine.task: engine.estimate(prices.of(engine.provider), share=share) for engine in engines
     }
     by_model: dict[int, list[DryEngine]] = {}
     for engine in engines:

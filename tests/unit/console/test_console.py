@@ -57,16 +57,15 @@ def test_notes_say_what_matters_and_nothing_that_is_zero(stats: dict[str, Any], 
 
 
 def test_progress_is_in_records_and_requests_with_an_end_before_the_first_chunk() -> None:
-    """Rates are those of the last seconds; the models have not begun."""
+    """The models have not begun."""
     progress = Progress(phase="running", records_total=100, chunk_records=64, requests_expected=400)
     progress.llm_chunks_todo = progress.model_chunks_todo = 2
     progress.engine = EngineStats()
     for second in range(66):
         progress.engine.sent = second if second < 50 else 50 + 5 * (second - 50)
-        progress.asked_pace.see(progress.engine.sent, float(second))
         progress.request_pace.see(progress.engine.sent, float(second))
     (line,) = shown_lines(progress)
-    assert "0 of 100 records asked about | 125 of about 400 requests, 5.0/s" in line
+    assert "0 of 100 records asked about | 125 of about 400 requests, 1.9/s" in line
     assert "0 of 100 records judged | 0 pairs, waiting for answers" in line
     assert line.endswith("about 2 min 23 s left")
     progress.llm_chunks_done = progress.model_chunks_done = 1
