@@ -183,8 +183,6 @@ def model_note(progress: Progress) -> str:
     """Text pairs judged so far, and how fast."""
     if not progress.model_chunks_todo:
         return ""
-    if progress.is_loading:
-        return "loading the models"
     done, pace = f"{progress.pairs_done:,} pairs", progress.pair_pace.per_second()
     if not pace and progress.llm_chunks_done < progress.llm_chunks_todo:
         return f"{done}, waiting for answers"

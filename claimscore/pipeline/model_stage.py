@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import anyio
@@ -171,10 +170,7 @@ class ModelPool(Protocol):
 
     @property
     def workers(self) -> Sequence[ModelWorker]:
-        """One for each device; those of this process once `finish_loading` has returned."""
-
-    async def finish_loading(self) -> None:
-        """Load the models that are not loaded yet. `ConfigError` where one cannot be used."""
+        """One for each device."""
 
     async def tell_of_stop(self, is_over: IsOver) -> None:
         """Tell the workers once the run is stopped, where they cannot see it themselves."""
@@ -203,26 +199,12 @@ class LocalModelWorker:
 
 
 class LocalModels:
-    """A `ModelPool` in this process: a worker for each device."""
+    """A `ModelPool` in this process."""
 
     def __init__(
-        self, load: Callable[[], Sequence[Worker]], directory: RunDirectory, progress: Progress
+        self, workers: Sequence[Worker], directory: RunDirectory, progress: Progress
     ) -> None:
-        self.workers: list[LocalModelWorker] = []
-        self._load, self._directory, self._progress = load, directory, progress
-
-    async def finish_loading(self) -> None:
-        """Load the models in a thread, and compare them with those that the folder was made with.
-
-        A load that is cancelled goes on by itself: nothing waits for it.
-        """
-        if self.workers:
-            return
-        self._progress.is_loading = True
-        for worker in await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True):
-            add_settings(self._directory, model_settings(worker.models))  # the same on each
-            self.workers.append(LocalModelWorker(worker, self._directory, self._progress))
-        self._progress.is_loading = False
+        self.workers = [LocalModelWorker(worker, directory, progress) for worker in workers]
 
     async def tell_of_stop(self, is_over: IsOver) -> None:
         """Threads look themselves."""
@@ -235,42 +217,25 @@ def local_models(
     roles: Sequence[str],
     reporter: ProgressReporter[Progress],
 ) -> Iterator[LocalModels]:
-    """The models of these roles on each device that `config.encoders` names.
-
-    Models that lie on this disk are loaded while the first requests are answered. Others are
-    looked for before that, so that a wrong name costs nothing: `ConfigError` where one cannot be
-    loaded.
-    """
+    """The models of these roles on each device that `config.encoders` names; `ConfigError` where
+    one cannot be loaded, or is not the one that the folder was made with."""
     store = None
     if config.model_store:
         hear = reporter.event_listener(directory)
         store = open_store(config.cache_dir, on_notice=lambda text: hear("store", notice=text))
         reporter.progress.store = store.stats
 
-    def load() -> list[Worker]:
-        def one(role: str, encoders: EncoderConfig) -> Model:
-            keeps = config.keep_models
-            model = kept_model(role, encoders, load_model) if keeps else load_model(role, encoders)
-            return model if store is None else store.around(model)
+    def load(role: str, encoders: EncoderConfig) -> Model:
+        keeps = config.keep_models
+        model = kept_model(role, encoders, load_model) if keeps else load_model(role, encoders)
+        return model if store is None else store.around(model)
 
-        return load_workers(roles, config.encoders, one)
-
-    is_free = config.calibration is None or not roles  # else it is compared with its model first
-    if is_free and all(_is_here(getattr(config.encoders, role)) for role in roles):
-        yield LocalModels(load, directory, reporter.progress)
-        return
-    reporter.phase("loading models", directory)
-    workers = load()
-    add_settings(directory, model_settings(workers[0].models))
-    yield LocalModels(lambda: workers, directory, reporter.progress)
-
-
-def _is_here(model: str | None) -> bool:
-    """Whether a model's files are known to be on this disk, without importing torch."""
-    if model == "embedded":
-        return True
-    folder = Path(model or "").expanduser()
-    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+    workers: Sequence[Worker] = ()
+    if roles:
+        reporter.phase("loading models", directory)
+        workers = load_workers(roles, config.encoders, load)
+        add_settings(directory, model_settings(workers[0].models))  # the same on each
+    yield LocalModels(workers, directory, reporter.progress)
 
 
 class _Waiting(NamedTuple):
@@ -309,11 +274,6 @@ class ModelStage:
         self._queue.append(_Waiting(item))
         self._ready.release()
 
-    @property
-    def has_work(self) -> bool:
-        """Whether a chunk was put in, or all were."""
-        return self._n_open > 0 or self._has_all
-
     def no_more(self) -> None:
         """Nothing more will be put in."""
         self._has_all = True
@@ -327,7 +287,6 @@ class ModelStage:
         """
         async with anyio.create_task_group() as around:
             around.start_soon(self._end_threads)
-            await self._pool.finish_loading()
             around.start_soon(self._pool.tell_of_stop, self._is_stopped)
             async with anyio.create_task_group() as group:
                 for worker in self._pool.workers:

@@ -86,7 +86,7 @@ class Progress:
     `passes` has the work of each model pass by its step; `model_chunk_share` is how much of the
     chunks at work is done, all together. A chunk has `chunk_records` of the `records_total`;
     `requests_expected` are the requests by the estimate, where one was made. Threads of the model
-    stage may report at once. `is_loading` says that models are being loaded. `notice` is what the
+    stage may report at once.  `notice` is what the
     user should know now, as a damaged answer in the cache.
     """
 
@@ -99,7 +99,6 @@ class Progress:
     model_chunks_todo: int = 0
     model_chunks_done: int = 0
     model_chunk_share: float = 0.0
-    is_loading: bool = False
     pairs_done: int = 0
     passes: dict[str, PassDone] = dataclasses.field(default_factory=dict)
     engine: EngineStats | None = None

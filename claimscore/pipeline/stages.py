@@ -23,7 +23,6 @@ from anyio.abc import TaskStatus
 from claimscore.errors import StoppedEarly
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, Ledger
 from claimscore.pipeline.llm.engine import Engine
-from claimscore.pipeline.llm.providers.base import is_local
 from claimscore.pipeline.llm_stage import do_tasks, plan_engine
 from claimscore.pipeline.model_stage import ModelPool, ModelStage
 from claimscore.pipeline.plan import CHUNK_RECORDS, ChunkTodo, Plan, in_turn
@@ -32,10 +31,6 @@ from claimscore.pipeline.supervision import supervised
 from claimscore.runs import RunDirectory
 
 logger = logging.getLogger(__name__)
-
-#: Seconds in which no further request is sent: then the first ones are out; and the most that the
-#: models wait for them.
-_LEAD_S, _LONGEST_LEAD_S = 0.05, 1.0
 
 
 def missing_roles(plan: Plan, todo: Sequence[ChunkTodo]) -> list[str]:
@@ -107,24 +102,11 @@ class Stages:
         for part in in_turn(self._todo):
             self._model_stage = ModelStage(self._pool, self._progress, stopping=self._stopping)
             async with anyio.create_task_group() as group:
-                group.start_soon(self._models)
+                group.start_soon(self._model_stage.run)
                 await self._llm_stage(part)
                 self._model_stage.no_more()
             if self._reason is not None:
                 raise self._reason
-
-    async def _models(self) -> None:
-        """The model stage, begun once the first requests are sent, or there is work without them:
-        while torch is imported no other thread runs for seconds, and servers would wait."""
-        engine, sent = self._engine, 0
-        asks = engine is not None and not all(is_local(p.family) for p in engine.providers)
-        with anyio.move_on_after(_LONGEST_LEAD_S if asks else 0):
-            while engine is not None and not self._model_stage.has_work:
-                before, sent = sent, engine.stats.sent
-                if sent and sent == before:
-                    break
-                await anyio.sleep(_LEAD_S)
-        await self._model_stage.run()
 
     async def _llm_stage(self, todo: Sequence[ChunkTodo]) -> None:
         """Open chunks in order, so many at a time that the engine's workers never starve.

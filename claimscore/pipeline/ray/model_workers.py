@@ -270,9 +270,6 @@ class RayModels:
             (first, *_), _ = ray.wait(list(by_loading), num_returns=1)
             self.facts = by_loading[first].loaded() or {}
 
-    async def finish_loading(self) -> None:
-        """Nothing is left to load here: each worker does that by itself."""
-
     def refuse_other(self, facts: JSON) -> None:
         """`ConfigError` where a worker has other models than the first one."""
         if facts != self.facts:

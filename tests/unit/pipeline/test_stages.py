@@ -110,7 +110,7 @@ def chunks_asked(
         async with make(provider, max_concurrency=4) as engine:
             progress = Progress()
             workers = [Worker({"nli": model})]
-            pool = LocalModels(lambda: workers, directory, progress)
+            pool = LocalModels(workers, directory, progress)
             await Stages(plan, directory, left, engine, pool, progress).run()
 
     provider = FakeProvider(answer)
