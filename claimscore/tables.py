@@ -47,15 +47,19 @@ SOURCE_SIDE = "source"
 #: The side of the column `references`.
 REFERENCES_SIDE = "references"
 
-#: The columns of the records whose texts are on one side; each holds a text or a list of texts.
-_LIST_COLUMNS = {SOURCE_SIDE: ("source", "sources"), REFERENCES_SIDE: ("references",)}
+#: The columns of the records whose texts are on a side; each holds a text or a list of texts.
+COLUMNS_OF: dict[str, tuple[str, ...]] = {
+    **{side: (column,) for side, column in SIDE_COLUMNS.items()},
+    SOURCE_SIDE: ("source", "sources"),
+    REFERENCES_SIDE: ("references",),
+}
 
 
 def texts_on_side(row: Mapping[str, Any], side: str) -> list[str]:
     """The texts of one record on a side, in order; a null column has none, a null item is blank.
     `ConfigError` where a column has no texts: another program wrote the records."""
     texts: list[str] = []
-    for column in _LIST_COLUMNS.get(side) or (SIDE_COLUMNS[side],):
+    for column in COLUMNS_OF[side]:
         value = row.get(column)
         if isinstance(value, str):
             texts.append(value)

@@ -395,7 +395,7 @@ def _task_sides(
     """For each task that is needed, the sides it is needed for, in a fixed order."""
     needs = [need for metric in metrics for need in metric.requires.tasks]
     for name in config.tasks:
-        sides_here = TASKS[name].sides(columns)
+        sides_here = TASKS[name].sides_in(columns)
         if not sides_here:
             raise ConfigError(f"--tasks {name}: the records have no column it can read")
         needs.append(TaskRequirement(name, sides_here))

@@ -79,7 +79,7 @@ class RunLLMCalls:
             if name not in self._providers:
                 continue
             task = TASKS[name]
-            texts = side_texts(chunk.records, task.sides(chunk.records.columns))
+            texts = side_texts(chunk.records, task.sides_in(chunk.records.columns))
             given = TaskInput(texts, self._granularity, tables, chunk.records, *self._how)
             units = task.units(given)
             prompt_requests = PromptRequests(task, prompt, self._providers[name], self._granularity)

@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -17,8 +17,8 @@ from claimscore.errors import ParseError
 from claimscore.metrics.support import BEST
 from claimscore.tables import (
     CLAIMS,
+    COLUMNS_OF,
     SIDE_COLUMNS,
-    SOURCE_SIDE,
     Table,
     counted,
     texts_on_side,
@@ -39,6 +39,9 @@ N_BEFORE, N_AFTER = 3, 1
 
 #: A window of a long text has at most so many tokens, where the user does not say.
 WINDOW_TOKENS = 3000
+
+#: The sides of tasks about summaries, for `Task.sides`.
+SUMMARIES = dict.fromkeys(SIDE_COLUMNS, "")
 
 #: An example of a prompt: the user's turn, and the answers in the other one.
 ExampleAnswers = tuple[str, Sequence[Mapping[str, Any]]]
@@ -145,6 +148,8 @@ class Task:
     `samples`: several answers may be asked for; the rows have a column `sample`. `guess` is what
     an estimate takes for an answer that is not known yet, and `guessed` says so in words.
 
+    `sides` are those that it may be done for, each with the side that must be there too, or "".
+
     `known`, where there is one, gives rows about what needs no question.
 
     `labels`: in the place of `output` a prompt may have these label words.
@@ -162,7 +167,7 @@ class Task:
     units: Callable[[TaskInput], list[Unit]]
     check: Callable[[Mapping[str, Any]], None]
     rows: Callable[[Unit, Mapping[str, Any]], list[dict[str, Any]]]
-    sides: Callable[[Sequence[str]], tuple[str, ...]]
+    sides: Mapping[str, str]
     after: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     fields: tuple[str, ...] = FIELDS
@@ -182,6 +187,11 @@ class Task:
     labels: tuple[str, ...] = ()
     optional: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def sides_in(self, columns: Collection[str]) -> tuple[str, ...]:
+        """The sides that it can be done for where the records have these columns."""
+        there = {""} | {side for side, names in COLUMNS_OF.items() if {*names} & {*columns}}
+        return tuple(side for side, other in self.sides.items() if {side, other} <= there)
+
     def takes(self, output: Mapping[str, Any]) -> bool:
         """Whether a prompt of the task may have this `[output]`."""
         return output in (self.output, {**self.output, **self.optional})
@@ -199,17 +209,6 @@ def side_texts(records: pl.DataFrame, sides: Sequence[str]) -> list[SideText]:
         for side in sides
         for text in texts_on_side(row, side)
     ]
-
-
-def sides_in(columns: Sequence[str]) -> tuple[str, ...]:
-    """The summary sides for which the records have a column."""
-    return tuple(side for side, column in SIDE_COLUMNS.items() if column in columns)
-
-
-def sides_and_source_in(columns: Sequence[str]) -> tuple[str, ...]:
-    """The summary sides, and the source where the records have one."""
-    source = ("source" in columns) or ("sources" in columns)
-    return (*sides_in(columns), SOURCE_SIDE) if source else sides_in(columns)
 
 
 def whole_text_units(given: TaskInput) -> list[Unit]:

@@ -12,13 +12,13 @@ from claimscore.claim_checks import Examples, Finding, word_checks
 from claimscore.pipeline.tasks.base import (
     CONTEXT_FIELDS,
     FIELDS,
+    SUMMARIES,
     ExampleAnswers,
     SideText,
     Task,
     Unit,
     UnitAnswer,
     no_empty,
-    sides_in,
     text_units,
 )
 from claimscore.tables import AMBIGUOUS, CLAIMS
@@ -110,7 +110,7 @@ DECOMPOSE = Task(
     units=text_units,
     check=no_empty("a claim"),
     rows=_rows,
-    sides=sides_in,
+    sides=SUMMARIES,
     fields=(*FIELDS, *CONTEXT_FIELDS),
     several=True,
     misplaced=_misplaced,

@@ -5,7 +5,7 @@ the answers that the other text gives; grades of a summary, from 1 to 5 for each
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -19,7 +19,6 @@ from claimscore.pipeline.tasks.base import (
     no_empty,
     numbered_through,
     refuse_empty,
-    sides_and_source_in,
     value_probabilities,
     whole_text_units,
 )
@@ -55,12 +54,6 @@ def _guess(unit: Unit) -> dict[str, Any]:
     return {"questions": [{"question": text, "answer": text} for text in sentences]}
 
 
-def both_sides(columns: Sequence[str]) -> tuple[str, ...]:
-    """Summary and source, as far as the records have them."""
-    there = sides_and_source_in(columns)
-    return tuple(side for side in ("summary", SOURCE_SIDE) if side in there)
-
-
 QUESTIONS = Task(
     name="questions",
     table=LLM_ANSWERS,
@@ -68,7 +61,7 @@ QUESTIONS = Task(
     units=whole_text_units,
     check=no_empty("a question or its answer"),
     rows=_rows,
-    sides=both_sides,
+    sides={"summary": "", SOURCE_SIDE: ""},
     fields=("text",),
     join=numbered_through,
     guess=_guess,
@@ -116,11 +109,6 @@ def _answer_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [_row("answers", unit, unit.more["question"], {"answer": text})]
 
 
-def _answer_sides(columns: Sequence[str]) -> tuple[str, ...]:
-    there = both_sides(columns)
-    return there if len(there) == len(_OTHER) else ()
-
-
 ANSWERS = Task(
     name="answers",
     table=LLM_ANSWERS,
@@ -128,7 +116,7 @@ ANSWERS = Task(
     units=_answer_units,
     check=_check_answer,
     rows=_answer_rows,
-    sides=_answer_sides,
+    sides=_OTHER,
     after=("questions",),
     fields=("text", "question"),
     n_required=2,
@@ -174,11 +162,6 @@ def _judge_rows(unit: Unit, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [_row("judge", unit, unit.more["dimension"], answer)]
 
 
-def _judge_sides(columns: Sequence[str]) -> tuple[str, ...]:
-    there = sides_and_source_in(columns)
-    return ("summary",) if {"summary", SOURCE_SIDE} <= set(there) else ()
-
-
 JUDGE = Task(
     name="judge",
     table=LLM_ANSWERS,
@@ -186,7 +169,7 @@ JUDGE = Task(
     units=_judge_units,
     check=_check_grade,
     rows=_judge_rows,
-    sides=_judge_sides,
+    sides={"summary": SOURCE_SIDE},
     fields=("text", "dimension", "source"),
     n_required=2,
     top_logprobs=TOP_LOGPROBS,

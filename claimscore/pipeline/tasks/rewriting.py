@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from claimscore.pipeline.tasks.base import (
+    SUMMARIES,
     Task,
     TaskInput,
     Unit,
     no_empty,
     numbered_through,
-    sides_and_source_in,
-    sides_in,
     text_units,
     whole_text_units,
 )
-from claimscore.tables import FACTS, NEGATIONS, PARAPHRASES
+from claimscore.tables import FACTS, NEGATIONS, PARAPHRASES, SOURCE_SIDE
 from claimscore.text import STOP_WORDS, split_sentences
 
 
@@ -32,7 +31,7 @@ PARAPHRASE = Task(
     units=text_units,
     check=no_empty("the paraphrase"),
     rows=_paraphrase_rows,
-    sides=sides_in,
+    sides=SUMMARIES,
     several=True,
     samples=True,
 )
@@ -95,7 +94,7 @@ NEGATE = Task(
     units=_claim_units,
     check=no_empty("the negation"),
     rows=_negation_rows,
-    sides=sides_in,
+    sides=SUMMARIES,
     after=("decompose",),
     several=True,
     samples=True,
@@ -121,7 +120,7 @@ FACTS_TASK = Task(
     units=whole_text_units,
     check=no_empty("a fact's subject or description"),
     rows=_fact_rows,
-    sides=sides_and_source_in,
+    sides={**SUMMARIES, SOURCE_SIDE: ""},
     join=numbered_through,
     guess=_guess_facts,
     guessed="are assumed: one a sentence",

@@ -46,7 +46,6 @@ from claimscore.pipeline.tasks.base import (
     Unit,
     UnitAnswer,
     side_texts,
-    sides_and_source_in,
     value_probabilities,
 )
 from claimscore.tables import OPINIONS, REFERENCES_SIDE, SOURCE_SIDE, SUPPORT
@@ -338,11 +337,6 @@ def _findings(
     return list(findings.values())
 
 
-def _sides(columns: Sequence[str]) -> tuple[str, ...]:
-    there = {*sides_and_source_in(columns), *({REFERENCES_SIDE} & set(columns))}
-    return tuple(side for side, texts in TEXTS_OF.items() if {side, texts} <= there)
-
-
 VERIFY = Task(
     name="verify",
     table=SUPPORT,
@@ -351,7 +345,7 @@ VERIFY = Task(
     check=lambda answer: None,
     rows=_rows,
     known=_known,
-    sides=_sides,
+    sides=TEXTS_OF,
     after=("decompose",),
     fields=("text", "source", "sentence"),
     n_required=2,
