@@ -58,6 +58,7 @@ from claimscore.pipeline.encoders.protocols import (
 from claimscore.pipeline.encoders.tokenizing import (
     PairTokenizer,
     TokenBatch,
+    find_template,
     joined_template,
     text_ids,
 )
@@ -199,7 +200,12 @@ def load(config: EncoderConfig) -> BatchedPairClassifier:
     return BatchedPairClassifier(
         ModelInfo(EMBEDDED, own.revision, loader.config.dtype),
         PairLogits.of(own.encoder.backbone, partial(_segment_logits, own)),
-        PairTokenizer(own.encoder.tokenizer, own.encoder.limit, read=normal_form),
+        PairTokenizer(
+            own.encoder.tokenizer,
+            own.encoder.limit,
+            find_template(own.encoder.tokenizer, EMBEDDED),
+            read=normal_form,
+        ),
         columns=label_columns(EMBEDDED, ID2LABEL),
         batch_tokens=config.batch_tokens,
         threshold=own.threshold,
@@ -313,7 +319,10 @@ def load_classifier(
     model = stock = _stock_logits(loaded, loader.dtype)
     if settings.num_labels == 1:
         model = stock._replace(logits=lambda batch: F.pad(stock.logits(batch), (1, 0)))
-    template = joined_template(loaded.tokenizer, "") if is_joined else None
+    if is_joined:
+        template = joined_template(loaded.tokenizer, "")
+    else:
+        template = find_template(loaded.tokenizer, source.name)
     pairs = PairTokenizer(loaded.tokenizer, loaded.limit, template)
     batch_tokens = loader.config.batch_tokens
     return BatchedPairClassifier(

@@ -1,7 +1,7 @@
 """From texts to token rows: each distinct text is tokenised once, pairs are put together from ids.
 
 Whether joining ids equals the tokenizer's own encoding of a pair is tried on probes
-for each tokenizer; where it does not, the tokenizer's own path is taken. A row is what one forward
+for each tokenizer; where it does not, the model is refused. A row is what one forward
 pass sees as one sequence: a text with its special tokens, or a pair of texts. Rows are flat arrays,
 which array operations join into batches. Nothing here knows a model or a device.
 """
@@ -12,13 +12,14 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.distinct import DistinctPairs, Pair
 from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 
@@ -138,10 +139,19 @@ class PairTemplate(NamedTuple):
 class PairRows:
     """Rows put together from the ids of single texts: each is named by two places in ``texts``.
 
-    ``kept`` ``[pairs, 2]`` says how many ids of either text remain (the first ones).
+    ``kept`` ``[pairs, 2]`` says how many ids of either text remain: the first ones, or with
+    ``keeps_last`` the last.
     """
 
-    def __init__(self, template: PairTemplate, texts: Ragged, places: Ints, kept: Ints) -> None:
+    def __init__(
+        self,
+        template: PairTemplate,
+        texts: Ragged,
+        places: Ints,
+        kept: Ints,
+        *,
+        keeps_last: bool = False,
+    ) -> None:
         special = [*template.before, *template.between, *template.after]
         self._pool = np.concatenate([np.array(special, dtype=np.int32), texts.flat])
         sizes = [len(template.before), len(template.between), len(template.after)]
@@ -150,7 +160,8 @@ class PairRows:
         self._starts = np.empty((n, 5), dtype=np.int64)
         self._sizes = np.empty((n, 5), dtype=np.int64)
         self._starts[:, 0::2], self._sizes[:, 0::2] = begins, sizes
-        self._starts[:, 1::2] = texts.starts[places] + len(special)
+        lost = texts.lengths[places] - kept if keeps_last else 0
+        self._starts[:, 1::2] = texts.starts[places] + len(special) + lost
         self._sizes[:, 1::2] = kept
         self._types = np.array(template.types, dtype=np.int64)
         self._lengths: Ints = self._sizes.sum(axis=1)
@@ -331,29 +342,26 @@ def refuse_bare(
 
 
 class PairTokenizer:
-    """Tokenises pairs; each distinct text once where that equals the tokenizer's own encoding.
+    """Tokenises pairs, each distinct text once; the ``template`` says how texts are joined by ids.
 
     A sentence takes part in many pairs (15 to 57 in our data), so this is an order of magnitude
-    faster. Pairs longer than ``limit`` lose tokens from the longer text first. A ``template`` is
-    for models that take pairs in another form than their tokenizer's; ``read`` makes of a text what
-    is tokenised, where texts are joined by ids.
+    faster. Pairs longer than ``limit`` lose tokens from the longer text first. ``read`` makes of a
+    text what is tokenised.
     """
 
     def __init__(
         self,
         tokenizer: Any,  # transformers' tokenizers: untyped
         limit: int,
-        template: PairTemplate | None = None,
+        template: PairTemplate,
         *,
         read: Callable[[str], str] = str,
     ) -> None:
         self.limit = limit
+        self.template = template
         self._tokenizer = tokenizer
         self._read = read
-        # Where a tokenizer cuts from the right, cutting ids is the same.
-        cuts_right = getattr(tokenizer, "truncation_side", "right") == "right"
-        self._cuts_by_ids = template is not None or cuts_right
-        self.template = find_template(tokenizer) if template is None else template
+        self._keeps_last = getattr(tokenizer, "truncation_side", "right") == "left"
         self._last: tuple[Sequence[str], Ragged] = [], ragged([])
 
     def text_lengths(self, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -371,35 +379,20 @@ class PairTokenizer:
 
     def encode(self, pairs: DistinctPairs) -> EncodedRows:
         """Return the rows of the distinct pairs."""
-        if self.template is None:
-            return self._whole(pairs.pairs.items)
         ids = self._ids(pairs.texts)
         sizes = ids.lengths[pairs.places]
         room = self.limit - self.template.n_special
         too_long = sizes.sum(axis=1) > room
         if too_long.any():
-            if room < 0 or not self._cuts_by_ids:
-                return self._whole(pairs.pairs.items)
             sizes = cut_longest_first(sizes, room)
-        return EncodedRows(PairRows(self.template, ids, pairs.places, sizes), too_long)
+        rows = PairRows(self.template, ids, pairs.places, sizes, keeps_last=self._keeps_last)
+        return EncodedRows(rows, too_long)
 
     def truncates(self, pairs: DistinctPairs) -> NDArray[np.bool_]:
         """Return which of the distinct pairs are longer than the limit, ``[n]``."""
-        if self.template is None:
-            return self._whole(pairs.pairs.items).truncated
         sizes = self._ids(pairs.texts).lengths[pairs.places]
         too_long: NDArray[np.bool_] = sizes.sum(axis=1) > self.limit - self.template.n_special
         return too_long
-
-    def _whole(self, pairs: Sequence[Pair]) -> EncodedRows:
-        rows = [tokenize_pair(self._tokenizer, pair) for pair in pairs]
-        too_long = np.array([len(row.ids) > self.limit for row in rows], dtype=bool)
-        for i in np.flatnonzero(too_long).tolist():
-            rows[i] = tokenize_pair(
-                self._tokenizer, pairs[i], truncation="longest_first", max_length=self.limit
-            )
-        ids, types = ragged(row.ids for row in rows), ragged(row.types for row in rows)
-        return EncodedRows(WholeRows(ids, types), too_long)
 
 
 class PairEncoding(NamedTuple):
@@ -409,23 +402,28 @@ class PairEncoding(NamedTuple):
     types: list[int]
 
 
-def find_template(tokenizer: Any) -> PairTemplate | None:  # transformers' tokenizers: untyped
-    """Return how the tokenizer joins two texts, or None where joining is not that simple."""
+def find_template(tokenizer: Any, name: str) -> PairTemplate:  # transformers' tokenizers: untyped
+    """Return how the tokenizer joins two texts; `ConfigError` where its ids are not those of the
+    texts one after the other, with special ones around them."""
     whole = tokenizer(*_PROBES[0], return_special_tokens_mask=True, return_token_type_ids=True)
-    positions = range(len(whole["input_ids"]))
-    runs = [
-        (bool(special), list(run))
-        for special, run in groupby(positions, key=whole["special_tokens_mask"].__getitem__)
-    ]
-    if [special for special, _ in runs] != [True, False, True, False, True]:
-        return None
-    parts = [[whole["input_ids"][i] for i in run] for _, run in runs]
-    kinds = tuple(whole["token_type_ids"][run[0]] for _, run in runs)
-    template = PairTemplate(tuple(parts[0]), tuple(parts[2]), tuple(parts[4]), kinds)
+    ids, types, special = (
+        list(whole[field]) for field in ("input_ids", "token_type_ids", "special_tokens_mask")
+    )
+    first, second = text_ids(tokenizer, _PROBES[0]).lengths.tolist()
+    begin = special.index(0)
+    again = next((at for at in range(begin + first, len(ids)) if not special[at]), len(ids))
+    places = (0, begin, begin + first, again, again + second, len(ids))
+    parts = [slice(*ends) for ends in pairwise(places)]
+    kinds: tuple[Any, ...] = tuple(max(types[part], default=0) for part in parts)
+    before, between, after = (tuple(ids[part]) for part in parts[::2])
+    template = PairTemplate(before, between, after, kinds)
     for pair in _PROBES:
-        ids = text_ids(tokenizer, pair)
-        if _joined(template, ids, ids.lengths[None]) != tokenize_pair(tokenizer, pair):
-            return None
+        joined = text_ids(tokenizer, pair)
+        if _joined(template, joined, joined.lengths[None]) != tokenize_pair(tokenizer, pair):
+            raise ConfigError(
+                f"{name}: its tokenizer reads two texts together otherwise than each by itself; "
+                "name another model"
+            )
     return template
 
 

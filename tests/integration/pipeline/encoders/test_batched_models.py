@@ -20,7 +20,7 @@ from claimscore.pipeline.encoders.language_models import CausalLikelihood
 from claimscore.pipeline.encoders.nli import BatchedPairClassifier, PairLogits
 from claimscore.pipeline.encoders.protocols import ModelInfo, RejectedItemsError
 from claimscore.pipeline.encoders.token_encoder import BatchedTokenEncoder
-from claimscore.pipeline.encoders.tokenizing import PairTokenizer
+from claimscore.pipeline.encoders.tokenizing import PairTokenizer, find_template
 from tests.support.tiny_models import LONG, TEXTS, Folders
 
 CPU = torch.device("cpu")
@@ -76,7 +76,7 @@ def made(
 
     if role == "nli":
         model = PairLogits(CPU, True, padded(fake.logits))
-        pairs = PairTokenizer(tokenizer, LIMIT)
+        pairs = PairTokenizer(tokenizer, LIMIT, find_template(tokenizer, "tiny"))
         return BatchedPairClassifier(INFO, model, pairs, columns=(2, 1, 0), batch_tokens=budget)
     backbone = PaddedBackbone(
         padded(lambda **given: SimpleNamespace(last_hidden_state=fake.states(**given)))

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.distinct import distinct_pairs
 from claimscore.pipeline.encoders.tokenizing import (
     EncodedRows,
@@ -31,6 +32,10 @@ ROWS = st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=8
 @pytest.fixture
 def tokenizer(tiny: Folders) -> Any:
     return AutoTokenizer.from_pretrained(tiny("bert"))
+
+
+def pairs_of(tokenizer: Any, limit: int) -> PairTokenizer:
+    return PairTokenizer(tokenizer, limit, find_template(tokenizer, "tiny"))
 
 
 def ids_and_types(encoded: EncodedRows) -> list[tuple[list[int], list[int]]]:
@@ -73,23 +78,20 @@ class Contextual:
 
 
 @pytest.mark.parametrize("special", [True, False])
-def test_pairs_are_tokenised_whole_where_joining_is_not_equal(
+def test_a_tokenizer_of_pairs_that_are_not_joined_texts_is_refused(
     tokenizer: Any, special: bool
 ) -> None:
-    contextual, pairs = Contextual(tokenizer, special=special), [("a", "b"), (LONG, "b")]
-    assert find_template(contextual) is None
-    tokens = PairTokenizer(contextual, 64)
-    encoded = tokens.encode(distinct_pairs(pairs))
-    assert ids_and_types(encoded) == stock_rows(contextual, pairs)
-    assert encoded.truncated.tolist() == [False, True]
-    assert tokens.truncates(distinct_pairs(pairs)).tolist() == [False, True]
+    with pytest.raises(ConfigError, match="odd: its tokenizer reads two texts together otherwise"):
+        find_template(Contextual(tokenizer, special=special), "odd")
 
 
-def test_another_way_of_cutting_is_the_tokenizers_own(tokenizer: Any) -> None:
-    tokenizer.truncation_side = "left"
-    tokens, pairs = PairTokenizer(tokenizer, 64), [(LONG, "a very expensive"), ("a", "b")]
-    assert tokens.template is not None
-    assert ids_and_types(tokens.encode(distinct_pairs(pairs))) == stock_rows(tokenizer, pairs)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_long_pairs_are_cut_where_the_tokenizer_cuts_them(tokenizer: Any, side: str) -> None:
+    tokenizer.truncation_side = side
+    pairs = [(LONG, "a very expensive"), ("a", "b"), ("a", LONG), (LONG, f"{LONG} b")]
+    encoded = pairs_of(tokenizer, 64).encode(distinct_pairs(pairs))
+    assert ids_and_types(encoded) == stock_rows(tokenizer, pairs)
+    assert encoded.truncated.tolist() == [True, False, True, True]
 
 
 def test_threads_share_a_tokenizer(tokenizer: Any) -> None:
@@ -107,7 +109,7 @@ def test_threads_share_a_tokenizer(tokenizer: Any) -> None:
         return TextTokenizer(tokenizer, 24).encode(texts).ids.flat.tobytes()
 
     def joined() -> Any:
-        return PairTokenizer(tokenizer, 48).encode(pairs).rows.batch(np.arange(60)).ids.tobytes()
+        return pairs_of(tokenizer, 48).encode(pairs).rows.batch(np.arange(60)).ids.tobytes()
 
     jobs = [whole, cut, joined] * 12
     expected = [job() for job in jobs[:3]]
