@@ -79,11 +79,10 @@ def bertscore(
 @functools.lru_cache(maxsize=1)
 def _encoder(model: str, layer: int | None) -> Any:
     """The encoder; the last one stays loaded. The one place where a metric asks for a model."""
-    from claimscore.pipeline.encoders import load_token_encoder
+    from claimscore.pipeline.encoders import load_model
 
-    return load_token_encoder(
-        EncoderConfig(token_encoder=model, token_layer=layer, rescale_with_baseline=False)
-    )
+    config = EncoderConfig(token_encoder=model, token_layer=layer, rescale_with_baseline=False)
+    return load_model("token_encoder", config)
 
 
 def _make(name: str, options: MeasureOptions) -> Metric:

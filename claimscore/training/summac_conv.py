@@ -11,7 +11,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -37,7 +37,7 @@ from claimscore.metrics.summac_convolution import (
     bin_edges,
     histograms,
 )
-from claimscore.pipeline.encoders import load_pair_classifier
+from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.protocols import PairClassifier
 from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.passes import PassInput
@@ -110,7 +110,7 @@ def train_summac_conv(
     records = read_texts(config.tables, labelled=True)
     _check_labels(config, records["label"].to_list())
     store = open_store(None)
-    model = cast(PairClassifier, store.around(classifier or load_pair_classifier(config.encoders)))
+    model: Any = store.around(classifier or load_model("nli", config.encoders))
     matrices = _matrices(records, cut_pass(SETTINGS), model, progress)
     edges = bin_edges(SETTINGS["bins"])
     labels = [

@@ -20,7 +20,7 @@ from claimscore.pipeline.encoders.devices import (
     resolve_device,
     shared_device,
 )
-from claimscore.pipeline.encoders.protocols import Model, PairClassifier, TokenEncoder, Verifiers
+from claimscore.pipeline.encoders.protocols import Model, Verifiers
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.encoders.served import load as load_served
 
@@ -111,16 +111,6 @@ def load_model(role: str, config: EncoderConfig) -> Model:
         return cast(Model, load_served(role, config))
     module, _, function = ROLES[role].partition(":")
     return cast(Model, getattr(importlib.import_module(module), function)(config))
-
-
-def load_pair_classifier(config: EncoderConfig) -> PairClassifier:
-    """Load the model of ``config.nli``: "embedded", HF_ID[@REV], a folder, or one of a server."""
-    return cast(PairClassifier, load_model("nli", config))
-
-
-def load_token_encoder(config: EncoderConfig) -> TokenEncoder:
-    """Load the model that ``config.token_encoder`` names: "embedded", HF_ID[@REV], or a folder."""
-    return cast(TokenEncoder, load_model("token_encoder", config))
 
 
 def kept_model(role: str, config: EncoderConfig, load: Load) -> Model:

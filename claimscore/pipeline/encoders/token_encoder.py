@@ -219,16 +219,11 @@ def load(config: EncoderConfig) -> BatchedTokenEncoder:
     loader = ModelLoader(config)
     source = loader.find(config.token_encoder)
     settings = loader.settings(source)
-    embedded = read_embedded_baseline() if source.name == EMBEDDED else None
-    default = (
-        published().layers.get(published_name(source.name)) if embedded is None else embedded[0]
-    )
+    default = published().layers.get(published_name(source.name))
     n_layers = getattr(settings, "num_hidden_layers", None)
     layer = keep_layers(source.name, settings, config.token_layer, default)
     loaded = loader.backbone(source, settings, has_last_layer=layer == n_layers)
-    baseline = (
-        published_baseline(source.name, layer) if embedded is None else embedded[1].get(layer)
-    )
+    baseline = published_baseline(source.name, layer)
     if baseline is None and config.rescale_with_baseline:
         logger.warning(
             "no published baseline for %s, layer %d: its BERTScore is not rescaled",
@@ -303,20 +298,28 @@ def _pairs_with(texts: Sequence[int], sides: NDArray[np.int64]) -> tuple[int, ..
 
 
 class Published(NamedTuple):
-    """The values of bert-score's authors: layer of each model, baselines of each layer."""
+    """The values of bert-score's authors, and ours of the embedded encoder: the layer of each
+    model, and the baseline of a model and layer."""
 
     layers: dict[str, int]
-    baselines: dict[str, list[Baseline]]
+    baselines: dict[tuple[str, int], Baseline]
 
 
 @cache
 def published() -> Published:
-    """Return bert-score's layers and English baselines, from package data."""
-    content = json.loads(PUBLISHED_PATH.read_text(encoding="utf-8"))
-    baselines = {
-        model: [(p, r, f) for p, r, f in rows] for model, rows in content["baselines"]["en"].items()
+    """Return layers and English baselines, from package data."""
+    content, ours = (
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in (PUBLISHED_PATH, EMBEDDED_BASELINE_PATH)
+    )
+    baselines: dict[tuple[str, int], Baseline] = {
+        (model, layer): (p, r, f)
+        for model, rows in content["baselines"]["en"].items()
+        for layer, (p, r, f) in enumerate(rows)
     }
-    return Published(content["layers"], baselines)
+    for layer, row in ours["layers"].items():
+        baselines[EMBEDDED, int(layer)] = row["precision"], row["recall"], row["f1"]
+    return Published(content["layers"] | {EMBEDDED: ours["default_layer"]}, baselines)
 
 
 def published_name(name: str) -> str:
@@ -328,15 +331,4 @@ def published_name(name: str) -> str:
 
 def published_baseline(name: str, layer: int) -> Baseline | None:
     """Return the published baseline of a model's layer, or None where there is none."""
-    rows = published().baselines.get(published_name(name), [])
-    return rows[layer] if layer < len(rows) else None
-
-
-def read_embedded_baseline() -> tuple[int, dict[int, Baseline]]:
-    """Return the default layer of the embedded encoder and the baselines by layer."""
-    content = json.loads(EMBEDDED_BASELINE_PATH.read_text(encoding="utf-8"))
-    layers = {
-        int(layer): (row["precision"], row["recall"], row["f1"])
-        for layer, row in content["layers"].items()
-    }
-    return content["default_layer"], layers
+    return published().baselines.get((published_name(name), layer))

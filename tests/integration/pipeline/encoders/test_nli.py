@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import load_pair_classifier
+from claimscore.pipeline.encoders import load_model
 from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.nli import load
 from claimscore.pipeline.encoders.protocols import NLI_LABELS, ModelInfo, label_columns
@@ -45,7 +45,7 @@ def test_batches_equal_the_stock_model_on_one_pair_at_a_time(tiny: Folders, fami
     expected = one_by_one(folder, pairs)
     assert expected.std(axis=0).min() > 1e-3, "the tiny model must tell pairs apart"
     for budget in (1, 200, 4096):
-        classifier = load_pair_classifier(config(folder, batch_tokens=budget))
+        classifier = load_model("nli", config(folder, batch_tokens=budget))
         assert classifier.info == ModelInfo(str(folder), folder_digest(folder), "float32")
         found = classifier.classify(pairs)
         assert found.dtype == np.float32
@@ -58,7 +58,7 @@ def test_a_modernbert_that_averages_all_tokens(tmp_path: Path) -> None:
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**settings, "classifier_pooling": "mean"}))
     expected = one_by_one(folder, PAIRS)
-    found = load_pair_classifier(config(folder)).classify(PAIRS)
+    found = load_model("nli", config(folder)).classify(PAIRS)
     assert np.abs(found - expected).max() <= 2e-5
 
 
@@ -101,7 +101,7 @@ def test_the_embedded_model_equals_its_module_on_one_pair_at_a_time() -> None:
     """Packed rows and segment means give what the module gives; labels and revision are its own."""
     from scripts.judge.model import load_embedded_nli
 
-    classifier = load_pair_classifier(EncoderConfig(device="cpu", offline=True, batch_tokens=100))
+    classifier = load_model("nli", EncoderConfig(device="cpu", offline=True, batch_tokens=100))
     model, tokenizer = load_embedded_nli(offline=True)
     assert classifier.info == ModelInfo("embedded", model.revision, "float32")
     places = [{name: i for i, name in model.id2label.items()}[name] for name in NLI_LABELS]
@@ -119,7 +119,7 @@ def test_the_embedded_model_reads_normal_forms() -> None:
     """Texts as typed and as tokenised have the same numbers, lengths and cuts."""
     clean = ('It cost £134,565, "a lot" (really).', "He didn't pay.")
     typed = ("It cost £ 134,565 , `` a lot '' -LRB- really -RRB- .", "He did n\u2019t pay .")
-    classifier = load_pair_classifier(EncoderConfig(device="cpu", offline=True))
+    classifier = load_model("nli", EncoderConfig(device="cpu", offline=True))
     one, other = classifier.classify([clean, typed])
     assert one.tolist() == other.tolist()
     assert len({*classifier.text_lengths([clean[0], typed[0]]).tolist()}) == 1

@@ -9,11 +9,12 @@ from transformers import AutoTokenizer
 from claimscore import minilm
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
-from claimscore.pipeline.encoders import load_token_encoder, token_encoder
+from claimscore.pipeline.encoders import load_model, token_encoder
 from claimscore.pipeline.encoders.loading import folder_digest
 from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.pipeline.encoders.token_encoder import (
     BatchedTokenEncoder,
+    Published,
     load,
     published,
     published_baseline,
@@ -106,10 +107,10 @@ def test_published_layers_and_baselines(name: str, layer: int | None, f1: float 
 def test_the_embedded_encoder_uses_the_backbone_and_its_baseline(
     tiny: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    baselines = 2, {1: (0.1, 0.2, 0.3), 2: (0.4, 0.5, 0.6)}
+    values = Published({"embedded": 2}, {("embedded", 2): (0.4, 0.5, 0.6)})
     monkeypatch.setattr(minilm, "find", lambda **_: tiny())
-    monkeypatch.setattr(token_encoder, "read_embedded_baseline", lambda: baselines)
-    encoder = load_token_encoder(EncoderConfig(device="cpu", offline=True))
+    monkeypatch.setattr(token_encoder, "published", lambda: values)
+    encoder = load_model("token_encoder", EncoderConfig(device="cpu", offline=True))
     assert encoder.info == ModelInfo("embedded", minilm.SHA256[:12], "float32")
     assert (encoder.layer, encoder.baseline) == (2, (0.4, 0.5, 0.6))
     found = encoder.bertscore(CANDIDATES, REFERENCES)
