@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claimscore.report.report_tables import DetailChunk, MetricFacts, ReportTables, RunFacts
+from claimscore.report.report_tables import DetailChunk, ReportTables, RunFacts
 from claimscore.report.run_page import write_report
 
-__all__ = ["DetailChunk", "MetricFacts", "ReportTables", "RunFacts", "write_report"]
+__all__ = ["DetailChunk", "ReportTables", "RunFacts", "write_report"]

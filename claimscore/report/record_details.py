@@ -40,7 +40,6 @@ from claimscore.report.report_tables import (
     DetailChunk,
     LLMCall,
     ReportTables,
-    finite,
 )
 from claimscore.tables import LLM_PROVENANCE
 
@@ -207,7 +206,7 @@ def detail_blocks(tables: ReportTables, index: RecordIndex) -> Iterator[DetailBl
 def _chunk_details(
     tables: ReportTables, index: RecordIndex, chunk: DetailChunk, limits: _Limits
 ) -> Iterator[tuple[JSON, JSON]]:
-    scores = _rows_by(finite(chunk.scores.lazy()).collect().to_dicts())
+    scores = _rows_by(chunk.scores.to_dicts())
     failures = _rows_by(chunk.failures.to_dicts())
     counted_first = chunk.claims.with_row_index("place").sort(
         pl.col("left_out").is_not_null(), maintain_order=True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -93,47 +92,19 @@ class RunFacts:
 
 
 @dataclasses.dataclass(frozen=True)
-class MetricFacts:
-    """The facts of a metric that the scores table lacks.
-
-    `interval` are the bounds of the mean, `worst` the records to look at first, which lie at the
-    `worst_end` of the values.
-    """
-
-    name: str
-    interval: tuple[float, float] | None = None
-    description: str = ""
-    higher_is: str = ""
-    range: tuple[float, float] | None = None
-    reference: str = ""
-    verdict: str = ""
-    worst: Sequence[Mapping[str, Any]] = ()
-    worst_end: str = "lowest"
-
-    @property
-    def scale(self) -> str:
-        """What the values may be, and which way is which: `0 to 1, higher is more faithful`."""
-        low, high = self.range or (-math.inf, math.inf)
-        named = f"{low:g} to {high:g}" if math.isfinite(low + high) else ""
-        named = f"from {low:g} on" if high == math.inf != -low else named
-        named = f"up to {high:g}" if low == -math.inf != -high else named
-        return ", ".join(filter(None, [named, self.higher_is and f"higher is {self.higher_is}"]))
-
-
-@dataclasses.dataclass(frozen=True)
 class ReportTables:
     """Everything that a report is made of.
 
-    `scores`, `failures` and `records` (id and the input's columns of the whole run, for groups)
-    may be lazy; they are only aggregated. `chunks` is called once and is read no further than
-    `max_details` records. The scores of a metric are one a record, in the order of the records; a
-    metric with fewer is left out of the groups.
+    `metrics` and `failures` are those of `summary.json`. `scores` and `records` (id and the input's
+    columns of the whole run, for groups) may be lazy; they are only aggregated. `chunks` is called
+    once and is read no further than `max_details` records. The scores of a metric are one a record,
+    in the order of the records; a metric with fewer is left out of the groups.
     """
 
     run: RunFacts
-    metrics: Sequence[MetricFacts]
+    metrics: Mapping[str, Mapping[str, Any]]
     scores: pl.DataFrame | pl.LazyFrame
-    failures: pl.DataFrame | pl.LazyFrame
+    failures: Sequence[Mapping[str, Any]]
     chunks: Callable[[], Iterable[DetailChunk]]
     records: pl.DataFrame | pl.LazyFrame | None = None
     llm_calls: LLMCalls | None = None
@@ -142,21 +113,7 @@ class ReportTables:
     max_call_chars: int = MAX_CALL_CHARS
 
 
-def scores_of(tables: ReportTables, metric: str) -> pl.LazyFrame:
-    """The scores of a metric in their order; NaN and infinity are none."""
-    return finite(tables.scores.lazy().filter(metric=metric))
-
-
 def values_of(tables: ReportTables, metric: str) -> pl.Series:
     """All values of a metric in the order of its scores: eight bytes each are in memory."""
-    rows = scores_of(tables, metric).select("value").collect(engine="streaming")
+    rows = tables.scores.lazy().filter(metric=metric).select("value").collect(engine="streaming")
     return rows.to_series().rechunk()
-
-
-def finite(scores: pl.LazyFrame) -> pl.LazyFrame:
-    """NaN and infinity are no scores: null, with that as the reason."""
-    bad = pl.col("value").is_not_null() & ~pl.col("value").is_finite()
-    return scores.with_columns(
-        value=pl.when(bad).then(None).otherwise(pl.col("value")),
-        reason=pl.when(bad).then(pl.lit("not a finite number")).otherwise(pl.col("reason")),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +15,10 @@ from claimscore.claim_checks import CHECKS
 from claimscore.console import many
 from claimscore.report.html_page import decimal, interval_figure, packed_json, write_page
 from claimscore.report.record_details import RecordIndex, detail_blocks
-from claimscore.report.record_texts import MAX_NOTE_CHARS, cut_off
 from claimscore.report.report_tables import (
     TEXT_COLUMNS,
-    MetricFacts,
     ReportTables,
     RunFacts,
-    scores_of,
     values_of,
 )
 from claimscore.stats.bootstrap import MIN_VALUES, Array, interval_text
@@ -33,6 +30,30 @@ ROUNDING = 1e-3
 BINS = 20
 
 
+#: The low and the high end of a range; infinite where it has none.
+Bounds = tuple[float, float]
+
+
+def range_of(metric: Mapping[str, Any]) -> Bounds:
+    """The range of a metric of `summary.json`, where an infinite bound is null."""
+    low, high = metric["range"]
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
+def scale(metric: Mapping[str, Any]) -> str:
+    """What the values may be, and which way is which: `0 to 1, higher is more faithful`."""
+    match metric["range"]:
+        case [None, None]:
+            named = ""
+        case [low, None]:
+            named = f"from {low:g} on, "
+        case [None, high]:
+            named = f"up to {high:g}, "
+        case [low, high]:
+            named = f"{low:g} to {high:g}, "
+    return f"{named}higher is {metric['higher_is']}"
+
+
 class Histogram(NamedTuple):
     """Counts of equally wide bins from `low` to `high`; the last bin is closed."""
 
@@ -41,63 +62,15 @@ class Histogram(NamedTuple):
     counts: tuple[int, ...]
 
 
-class MetricOverview(NamedTuple):
-    """One row of the overview; `nulls` are (reason, records), most frequent first, where a
-    reason is what stands before the colon: what comes after is of one record.
-    """
-
-    facts: MetricFacts
-    n: int
-    mean: float | None
-    nulls: tuple[tuple[str, int], ...]
-    signatures: tuple[str, ...]
-    histogram: Histogram | None
-
-
-class FailureGroup(NamedTuple):
-    """How often a stage failed in one way, with the first message."""
-
-    stage: str
-    kind: str
-    n: int
-    n_records: int
-    message: str
-
-
-def overview(tables: ReportTables) -> list[MetricOverview]:
-    """Every metric that the run asked for or that has scores, in that order."""
-    known = {facts.name: facts for facts in tables.metrics}
-    scored = tables.scores.lazy().select(pl.col("metric").unique(maintain_order=True))
-    names = dict.fromkeys([*known, *scored.collect(engine="streaming")["metric"]])
-    return [_of_metric(tables, known.get(name, MetricFacts(name))) for name in names]
-
-
-def _of_metric(tables: ReportTables, facts: MetricFacts) -> MetricOverview:
-    """The row of one metric, of whose scores all values are in memory."""
-    rows, values = scores_of(tables, facts.name), values_of(tables, facts.name).drop_nulls()
-    reason = pl.col("reason").fill_null("no reason given").str.split(":").list.first()
-    nulls = rows.filter(pl.col("value").is_null()).group_by(reason).len("n")
-    signatures = rows.select(pl.col("signature").drop_nulls().unique().sort())
-    return MetricOverview(
-        facts,
-        len(values),
-        float(values.to_numpy().mean()) if len(values) else None,
-        tuple(nulls.sort("n", "reason", descending=[True, False]).collect().rows()),
-        tuple(signatures.collect(engine="streaming")["signature"]),
-        _histogram(facts, values.to_numpy()) if len(values) else None,
-    )
-
-
-def _histogram(facts: MetricFacts, values: Array) -> Histogram:
-    """Equally wide bins over the metric's bounds."""
-    low, high = _histogram_bounds(facts, float(values.min()), float(values.max()))
+def histogram_of(values: Array, bounds: Bounds) -> Histogram:
+    """Equally wide bins over the bounds of a metric."""
+    low, high = _histogram_bounds(bounds, float(values.min()), float(values.max()))
     places = np.floor((values - low) / (high - low) * BINS).clip(0, BINS - 1).astype(np.intp)
     return Histogram(low, high, tuple(np.bincount(places, minlength=BINS).tolist()))
 
 
-def _histogram_bounds(facts: MetricFacts, low: float, high: float) -> tuple[float, float]:
+def _histogram_bounds(bounds: Bounds, low: float, high: float) -> Bounds:
     """A metric's range; the data's where that is wider or unbounded."""
-    bounds = facts.range or (-math.inf, math.inf)
     low = bounds[0] if abs(low - bounds[0]) < ROUNDING else low
     high = bounds[1] if abs(high - bounds[1]) < ROUNDING else high
     low = min(low, bounds[0]) if math.isfinite(bounds[0]) else low
@@ -114,27 +87,6 @@ def _nice_step(span: float) -> float:
     raw = span / 10
     power = 10.0 ** math.floor(math.log10(raw))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
-
-
-def failure_groups(tables: ReportTables) -> list[FailureGroup]:
-    """Failures by stage and kind, most frequent first."""
-    return [
-        FailureGroup(stage, kind, n, n_records, cut_off(message, MAX_NOTE_CHARS))
-        for stage, kind, n, n_records, message in tables.failures.lazy()
-        .group_by(
-            stage=pl.col("stage").fill_null("unknown"),
-            kind=pl.col("kind").fill_null("unknown"),
-            maintain_order=True,
-        )
-        .agg(
-            n=pl.len(),
-            n_records=pl.col("id").n_unique(),
-            message=pl.col("message").first().fill_null(""),
-        )
-        .sort(["n", "stage", "kind"], descending=[True, False, False])
-        .collect()
-        .rows()
-    ]
 
 
 # Groups
@@ -169,13 +121,13 @@ class GroupTable(NamedTuple):
     metrics: dict[str, tuple[GroupRow, ...]]
 
 
-def group_tables(tables: ReportTables, names: list[str]) -> list[GroupTable]:
+def group_tables(tables: ReportTables) -> list[GroupTable]:
     """The scores by the records' columns of few different texts, `system` first."""
     levels = None if tables.records is None else _levels(tables.records.lazy())
     if levels is None:
         return []
     metrics: dict[str, dict[str, tuple[GroupRow, ...]]] = {column: {} for column in levels.columns}
-    for name in names:
+    for name in tables.metrics:
         values = values_of(tables, name)
         for column, of_metric in metrics.items():
             # Scores lie in the order of the records: no join, which takes hundreds of megabytes.
@@ -240,12 +192,9 @@ def write_report(tables: ReportTables, path: Path) -> None:
     Details are written as they are read, block by block, and the file appears by rename when it is
     complete.
     """
-    metrics = overview(tables)
-    names = [metric.facts.name for metric in metrics]
-    groups = group_tables(tables, names)
-    ranges = {metric.facts.name: metric.facts.range for metric in metrics}
-    index = RecordIndex(names, [one.facts.worst_end == "highest" for one in metrics])
-    run = tables.run
+    metrics, groups, run = tables.metrics, group_tables(tables), tables.run
+    ranges = {name: range_of(metric) for name, metric in metrics.items()}
+    index = RecordIndex([*metrics], [one["worst_end"] == "highest" for one in metrics.values()])
     values = {
         "kind": "report",
         "title": run.title,
@@ -253,8 +202,11 @@ def write_report(tables: ReportTables, path: Path) -> None:
         "run": run,
         "facts": _facts(run),
         "metrics": [
-            (metric, histogram_figure(f"cs-histogram-{place}", metric))
-            for place, metric in enumerate(metrics)
+            (
+                {**metric, "name": name, "scale": scale(metric)},
+                histogram_figure(f"cs-histogram-{n}", name, metric, values_of(tables, name)),
+            )
+            for n, (name, metric) in enumerate(metrics.items())
         ],
         "null_reasons": list(_null_reasons(metrics)),
         "groups": [
@@ -267,8 +219,8 @@ def write_report(tables: ReportTables, path: Path) -> None:
             for place, table in enumerate(groups)
         ],
         "checks": list(_checks(run.claim_checks)),
-        "failures": failure_groups(tables),
-        "signatures": [(m.facts.name, signature) for m in metrics for signature in m.signatures],
+        "failures": tables.failures,
+        "signatures": [(name, metric["signature"]) for name, metric in metrics.items()],
         "settings": list(_flat(run.settings)),
         "max_details": tables.max_details,
         "details": _details(tables, index),
@@ -305,14 +257,14 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _null_reasons(metrics: Sequence[MetricOverview]) -> Iterator[tuple[str, int, str]]:
+def _null_reasons(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, int, str]]:
     """Why values are null: the most frequent reasons of each metric."""
-    for metric in metrics:
-        for reason, n in metric.nulls[:MAX_REASONS]:
-            yield metric.facts.name, n, reason
-        rest = metric.nulls[MAX_REASONS:]
-        if rest:
-            yield metric.facts.name, sum(n for _, n in rest), many(len(rest), "other reason")
+    for name, metric in metrics.items():
+        ranked = sorted(metric["reasons"].items(), key=lambda item: (-item[1], item[0]))
+        for reason, n in ranked[:MAX_REASONS]:
+            yield name, n, reason
+        if rest := ranked[MAX_REASONS:]:
+            yield name, sum(n for _, n in rest), many(len(rest), "other reason")
 
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -329,25 +281,28 @@ def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str,
 # What the page's script draws
 
 
-def histogram_figure(place: str, metric: MetricOverview) -> JSON | None:
+def histogram_figure(
+    place: str, name: str, metric: Mapping[str, Any], values: pl.Series
+) -> JSON | None:
     """The distribution of a metric; None where it has no values."""
-    if metric.histogram is None:
+    if not metric["n"]:
         return None
-    bins = _bins(metric.histogram)
+    bins = _bins(histogram_of(values.drop_nulls().to_numpy(), range_of(metric)))
+    mean = metric["mean"]
     peak = max(bins, key=lambda one: one[2])
     used = [(low, high) for low, high, n in bins if n]
     return {
         "kind": "histogram",
         "place": place,
-        "title": metric.facts.name,
-        "name": f"Distribution of {metric.facts.name}",
+        "title": name,
+        "name": f"Distribution of {name}",
         "description": (
-            f"{many(metric.n, 'value')} between {used[0][0]:.6g} and {used[-1][1]:.6g}, mean "
-            f"{decimal(metric.mean)}. Most, {peak[2]:,}, lie from {peak[0]:.6g} to {peak[1]:.6g}."
+            f"{many(metric['n'], 'value')} between {used[0][0]:.6g} and {used[-1][1]:.6g}, mean "
+            f"{decimal(mean)}. Most, {peak[2]:,}, lie from {peak[0]:.6g} to {peak[1]:.6g}."
         ),
         "bins": bins,
-        "mean": metric.mean,
-        "interval": metric.facts.interval,
+        "mean": mean,
+        "interval": None if metric["low"] is None else (metric["low"], metric["high"]),
     }
 
 
@@ -358,7 +313,7 @@ def _bins(histogram: Histogram) -> list[tuple[float, float, int]]:
 
 
 #: The range of each metric.
-_Ranges = Mapping[str, tuple[float, float] | None]
+_Ranges = Mapping[str, Bounds]
 
 
 def _group_figures(place: str, table: GroupTable, ranges: _Ranges) -> Iterator[JSON]:
@@ -377,11 +332,11 @@ def _group_figures(place: str, table: GroupTable, ranges: _Ranges) -> Iterator[J
             yield figure | {"name": f"{name} by {table.column}"}
 
 
-def _bounds(row: GroupRow, within: tuple[float, float] | None) -> tuple[float, float] | None:
+def _bounds(row: GroupRow, within: Bounds) -> Bounds | None:
     """The interval of a group's mean, within the metric's range; None for too few values."""
     if row.half_width is None:
         return None
-    low, high = within or (-math.inf, math.inf)
+    low, high = within
     return max(low, row.mean - row.half_width), min(high, row.mean + row.half_width)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +16,6 @@ from claimscore.report.llm_calls import open_llm_calls
 from claimscore.report.report_tables import (
     DetailChunk,
     LLMCalls,
-    MetricFacts,
     ReportTables,
     RunFacts,
 )
@@ -79,7 +77,8 @@ def _tables(
             tables = {name: directory.read(name, number) for name in names}
             ids = tables["records"]["id"]
             rows = scores.slice(start, len(ids) * n_metrics).collect()  # lie together
-            if n_metrics and not rows["id"].unique(maintain_order=True).equals(ids):
+            is_whole = rows["id"].unique(maintain_order=True).equals(ids) or not n_metrics
+            if not (is_whole and rows["value"].drop_nulls().is_finite().all()):
                 raise ConfigError(
                     f"{directory.name}: scores.parquet is not what a run wrote; run it again"
                 )
@@ -88,9 +87,9 @@ def _tables(
 
     return ReportTables(
         run=_facts(directory, settings, summary),
-        metrics=[_metric(name, row) for name, row in summary["metrics"].items()],
+        metrics={name: _metric(row) for name, row in summary["metrics"].items()},
         scores=scores,
-        failures=directory.scan("failures"),
+        failures=summary["failures"],
         chunks=chunks,
         records=directory.scan("records"),
         llm_calls=llm_calls,
@@ -150,12 +149,7 @@ def _counts(summary: Mapping[str, Any], asked_llm: bool) -> dict[str, object]:
     }
 
 
-def _metric(name: str, row: Mapping[str, Any]) -> MetricFacts:
-    """The run's description of a metric."""
-    low, high = row["range"]
-    bounds = (-math.inf if low is None else low, math.inf if high is None else high)
-    interval = None if row["low"] is None else (row["low"], row["high"])
-    names = ("description", "higher_is", "reference", "verdict", "worst", "worst_end")
-    known = {key: row[key] for key in names}
-    known["worst"] = [{"id": str(one["id"]), "value": float(one["value"])} for one in row["worst"]]
-    return MetricFacts(name=name, range=bounds, interval=interval, **known)
+def _metric(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the summary says of a metric, which may come from a stranger."""
+    worst = [{"id": str(one["id"]), "value": float(one["value"])} for one in row["worst"]]
+    return {**row, "worst": worst, "signature": str(row["signature"])}

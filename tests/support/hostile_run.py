@@ -6,9 +6,10 @@ import polars as pl
 
 from claimscore import tables as schemas
 from claimscore.claim_checks import summarized
-from claimscore.report import DetailChunk, MetricFacts, ReportTables, RunFacts
+from claimscore.report import DetailChunk, ReportTables, RunFacts
 from claimscore.report.report_tables import LLMCall
 from claimscore.types import Completion, Message, Usage
+from tests.support.made_up_run import metric_row
 
 EVIL = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'><svg/onload=alert(3)>"
@@ -87,16 +88,18 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
             truncated={string: {"rows": 2, "records": 1, "limits": [], "unknown": 0}},
             claim_checks=summarized({"repeat": 1}, 2, 2),
         ),
-        metrics=[
-            MetricFacts(
-                *("caspr", None, string, string, None, string, string),
+        metrics={
+            name: metric_row(
+                [score | row for row in rows],
+                **dict.fromkeys(("description", "higher_is", "reference", "verdict"), string),
                 worst=[{"id": string, "value": 1.0}],
             )
-        ],
+            for name, rows in {"caspr": [{"value": 50.0}] * 2, string: [{}, {}]}.items()
+        },
         records=records,
         llm_calls=SameCall(string),
         scores=scores,
-        failures=failures,
+        failures=[{"stage": string, "kind": string, "count": 1, "example": string}],
         chunks=lambda: [
             DetailChunk(
                 records,

@@ -2,7 +2,9 @@
 
 import json
 import random
-from collections.abc import Callable
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
@@ -10,7 +12,7 @@ import pytest
 
 from claimscore import tables
 from claimscore.claim_checks import summarized
-from claimscore.report import DetailChunk, MetricFacts, ReportTables, RunFacts
+from claimscore.report import DetailChunk, ReportTables, RunFacts
 
 SENTENCES: tuple[tuple[str, ...], ...] = (  # a sentence, then its claims
     (
@@ -43,20 +45,29 @@ SENTENCES: tuple[tuple[str, ...], ...] = (  # a sentence, then its claims
     ),
     ("No one answered the phone after ten.", "No one answered the phone after ten."),
 )
-FACTS = (
-    MetricFacts(
-        "caspr",
-        interval=(70.8, 81.2),
-        description="Contrast of claims by natural language inference",
-        higher_is="more contrastive",
-        range=(0.0, 100.0),
-    ),
-    MetricFacts("ds", (63.9, 68.1), "Stemmed tokens not shared", "more contrastive", (0.0, 100.0)),
-    MetricFacts(
-        "bs-inverse", (82.6, 85.4), "One minus rescaled BERTScore", "more contrastive", (0, 100)
-    ),
-)
+FACTS: dict[str, dict[str, Any]] = {
+    "caspr": {
+        **{"low": 70.8, "high": 81.2, "range": [0.0, 100.0]},
+        "description": "Contrast of claims by natural language inference",
+    },
+    "ds": {"low": 63.9, "high": 68.1, "description": "Stemmed tokens not shared"},
+    "bs-inverse": {"low": 82.6, "high": 85.4, "description": "One minus rescaled BERTScore"},
+}
 REASON = "decompose failed for summary_b: no JSON object in the answer"
+
+
+def metric_row(scores: Sequence[dict[str, Any]] = (), **facts: Any) -> dict[str, Any]:
+    """What `summary.json` says of a metric with these rows of scores."""
+    values = [row["value"] for row in scores if row["value"] is not None]
+    reasons = Counter(row["reason"].split(":")[0] for row in scores if row["value"] is None)
+    return {
+        **{"n": len(values), "null": reasons.total(), "reasons": dict(reasons)},
+        **{"mean": statistics.fmean(values) if values else None, "low": None, "high": None},
+        **{"range": [0.0, 100.0], "higher_is": "more contrastive", "worst": [], "verdict": ""},
+        **{"worst_end": "lowest", "description": "", "reference": ""},
+        "signature": scores[0]["signature"] if scores else "",
+        **facts,
+    }
 
 
 class MadeUp:
@@ -164,9 +175,15 @@ def make_run(n: int, *, sentences: int = 4, seed: int = 0, **changes: Any) -> Re
     )
     fields: dict[str, Any] = {
         "run": run,
-        "metrics": FACTS,
+        "metrics": {
+            name: metric_row([row for row in made.scores if row["metric"] == name], **facts)
+            for name, facts in FACTS.items()
+        },
         "scores": tables.SCORES.frame(made.scores),
-        "failures": tables.FAILURES.frame(made.failures),
+        "failures": [
+            {**{key: row[key] for key in ("stage", "kind")}, "count": n, "example": row["message"]}
+            for n, row in [(len(made.failures), row) for row in made.failures[:1]]
+        ],
         "chunks": lambda: iter(made.chunks),
         "records": pl.concat([chunk.records for chunk in made.chunks]) if made.chunks else None,
     }

@@ -1,7 +1,7 @@
 """What the report holds: matrices, sentences, histograms, blocks."""
 
 import itertools
-from collections import Counter
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,16 +10,17 @@ import pytest
 
 from claimscore import tables as schemas
 from claimscore.metrics.caspr import pair_labels
-from claimscore.report import MetricFacts, ReportTables
+from claimscore.report import ReportTables
 from claimscore.report.matrices import MISSING, LabelMatrices
 from claimscore.report.record_details import (
     MAX_LISTED_LEVELS,
     RecordIndex,
 )
 from claimscore.report.record_texts import segments
-from claimscore.report.run_page import Histogram, group_tables, overview
+from claimscore.report.run_page import group_tables, histogram_of
 from tests.support.report_pages import decode
 
+NO_RANGE = -math.inf, math.inf
 MakeUp = Callable[..., ReportTables]
 E, N, C = (0.8, 0.15, 0.05), (0.1, 0.7, 0.2), (0.0, 0.1, 0.9)
 
@@ -91,35 +92,23 @@ def test_text_is_cut_where_its_sentences_are(
     assert segments(text, enumerate(claims)) == expected
 
 
-def scores(values: list[float]) -> pl.DataFrame:
-    return schemas.SCORES.frame(
-        [{"id": str(i), "metric": "m", "value": value} for i, value in enumerate(values)]
-    )
-
-
 @pytest.mark.parametrize(
     ("values", "bounds", "expected"),
     [
         pytest.param([0.0, 100.0, 99.9], (0.0, 100.0), (0.0, 100.0), id="the metric's range"),
         pytest.param([50.0, 104.0], (0.0, 100.0), (0.0, 120.0), id="wider than the range"),
         pytest.param([84.0, 104.0], (0.0, float("inf")), (0.0, 120.0), id="one bound"),
-        pytest.param([-0.3, 0.2], None, (-0.3, 0.2), id="no range"),
-        pytest.param([7.0, 7.0], None, (7.0, 8.0), id="one value"),
-        pytest.param([0.0], None, (0.0, 0.1), id="zero"),
-        pytest.param([1e-9, 2e12], None, (0.0, 2e12), id="many orders"),
+        pytest.param([-0.3, 0.2], NO_RANGE, (-0.3, 0.2), id="no range"),
+        pytest.param([7.0, 7.0], NO_RANGE, (7.0, 8.0), id="one value"),
+        pytest.param([0.0], NO_RANGE, (0.0, 0.1), id="zero"),
+        pytest.param([1e-9, 2e12], NO_RANGE, (0.0, 2e12), id="many orders"),
         pytest.param([-1.7e-6, 40.0], (0, 100), (0, 100), id="rounding below the range"),
     ],
 )
 def test_histogram_holds_every_value(
-    made_up: MakeUp,
-    values: list[float],
-    bounds: tuple[float, float] | None,
-    expected: tuple[float, float],
+    values: list[float], bounds: tuple[float, float], expected: tuple[float, float]
 ) -> None:
-    tables = made_up(0, metrics=[MetricFacts("m", range=bounds)], scores=scores(values))
-    (metric,) = overview(tables)
-    histogram = metric.histogram
-    assert isinstance(histogram, Histogram)
+    histogram = histogram_of(np.array(values), bounds)
     assert sum(histogram.counts) == len(values)
     assert (histogram.low, histogram.high) == pytest.approx(expected)
 
@@ -154,7 +143,7 @@ def test_own_columns_are_there_to_draw_and_to_group_by() -> None:
 
 def test_groups_count_every_record(made_up: MakeUp) -> None:
     tables = made_up(90, max_details=3)
-    (found,) = group_tables(tables, ["caspr", "ds"])
+    (found,) = group_tables(tables)
     assert (found.column, found.sizes) == ("system", {f"system {i}": 30 for i in range(3)})
     ids = [f"hotel-{number:04d}" for number in range(0, 90, 3)]
     values = tables.scores.filter(pl.col("id").is_in(ids), metric="ds")["value"].to_numpy()
@@ -163,17 +152,3 @@ def test_groups_count_every_record(made_up: MakeUp) -> None:
     assert row.mean == pytest.approx(values.mean())
     assert row.half_width == pytest.approx(1.96 * values.std() / np.sqrt(30))
     assert [row.n for row in found.metrics["caspr"]] == [27, 27, 28]
-
-
-def test_the_overview_says_what_the_scores_say(made_up: MakeUp) -> None:
-    tables = made_up(40)
-    for found in overview(tables):
-        mine = tables.scores.filter(metric=found.facts.name)
-        values = mine["value"].drop_nulls()
-        reasons = Counter(reason.split(":")[0] for reason in mine["reason"].drop_nulls())
-        assert (found.n, found.mean) == (values.len(), pytest.approx(values.mean()))
-        assert dict(found.nulls) == dict(reasons)
-        assert list(found.nulls) == sorted(found.nulls, key=lambda item: (-item[1], item[0]))
-        assert found.signatures == tuple(mine["signature"].unique().sort())
-        assert found.histogram is not None
-        assert sum(found.histogram.counts) == values.len()
