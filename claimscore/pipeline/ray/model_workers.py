@@ -31,7 +31,7 @@ from claimscore.config import (
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline.encoders import THREADS, Models, load_model, load_workers
 from claimscore.pipeline.encoders.devices import cpu_threads, n_gpus, set_cpu_threads
-from claimscore.pipeline.encoders.results import StoreStats, open_store
+from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.encoders.served import is_served
 from claimscore.pipeline.model_stage import (
     IsOver,
@@ -73,18 +73,11 @@ class WorkerSettings:
 
 
 class ChunkResult(NamedTuple):
-    """The tables of a chunk by the step that made them, and what that took.
-
-    Since the last result of the worker so many items were `stored` and `computed`, and its store
-    said these `notices`.
-    """
+    """The tables of a chunk by the step that made them, and what that took."""
 
     rows: dict[str, Mapping[str, pl.DataFrame]]
     pairs: int
     passes: dict[str, PassDone]
-    stored: int
-    computed: int
-    notices: list[str]
 
 
 class ModelActor:
@@ -93,11 +86,7 @@ class ModelActor:
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._models: Models = {}
-        self._store = StoreStats()
         self._stopping = threading.Event()
-        self._mutex = threading.Lock()
-        self._notices: list[str] = []
-        self._counted = (0, 0)
 
     def load(self) -> JSON:
         """Check the node and load the models; `model_settings` of them."""
@@ -107,9 +96,8 @@ class ModelActor:
         self._models = load_on_one_device(settings, node)
         facts = model_settings(self._models)
         if settings.model_store:
-            store = open_store(settings.cache_dir, on_notice=self._notices.append)
+            store = open_store(settings.cache_dir)
             self._models = {role: store.around(model) for role, model in self._models.items()}
-            self._store = store.stats
         return facts
 
     def do(
@@ -119,12 +107,7 @@ class ModelActor:
         rows: dict[str, Mapping[str, pl.DataFrame]] = {}
         item, work = ChunkTodo(chunk, passes=passes), Progress()
         do_passes(item, tables, rows.__setitem__, self._models, work, self._stopping.is_set)
-        with self._mutex:
-            counts = self._store.found, self._store.computed
-            stored, computed = (now - old for now, old in zip(counts, self._counted, strict=True))
-            notices, self._counted = self._notices.copy(), counts
-            self._notices.clear()
-        return ChunkResult(rows, work.pairs_done, work.passes, stored, computed, notices)
+        return ChunkResult(rows, work.pairs_done, work.passes)
 
     def stop(self) -> None:
         """End the chunks at work after their next batch."""
@@ -261,8 +244,6 @@ class RayModels:
         """Start the workers; return when the first one has loaded its models. The others load
         meanwhile, or wait for room in the cluster."""
         self._reporter.phase("loading models", self.directory)
-        if self.settings.model_store:
-            self._reporter.progress.store = StoreStats()
         for number in range(self.layout.workers):
             self.workers.append(RayModelWorker(f"Ray worker {number + 1}", self))
         while not self.facts:
@@ -290,10 +271,6 @@ class RayModels:
         progress.add_pairs(chunk, result.pairs, 1.0)
         for step, work in result.passes.items():
             progress.add_pass(step, work.records, work.items, work.seconds)
-        if progress.store is not None:
-            progress.store.add(result.stored, result.computed)
-        for notice in result.notices:
-            self._reporter.event_listener(self.directory)("store", notice=notice)
 
     def close(self) -> None:
         """End all workers."""
