@@ -19,7 +19,6 @@ OVER = {
     "block_nli": ("source.sentence", "summary.sentence"),
     "support": ("source.both.all", "a"),
     "claim_entailment": ("a",),
-    "entailed_claims": ("a",),
     "token_scores": ("summary", "references"),
     "ls": ("source", "summary"),
     "fact_similarities": ("source.fact", "summary.fact"),
@@ -34,9 +33,7 @@ OVER = {
     "factcc": ("source", "summary"),
 }
 #: Those that need no optimal transport, whose library imports torch, and no second claim.
-every_kind = pytest.mark.parametrize(
-    "kind", [kind for kind in PASSES if "mover" not in kind and kind != "entailed_claims"]
-)
+every_kind = pytest.mark.parametrize("kind", [kind for kind in PASSES if "mover" not in kind])
 
 WARM, COLD = "It was a warm day.", "It was a cold day."
 
