@@ -160,6 +160,8 @@ def calibrate(config: LabelsConfig) -> tuple[EvaluationResult, Calibration | Non
     additive = items.run.settings["additive"]
     if additive["support"].get("calibration", "none") != "none":
         raise ConfigError(f"{config.run}: it is calibrated; name a run without --calibration")
+    if "," in (verifier := additive["support"]["verifier"]):
+        raise ConfigError(f"{config.run}: a calibration is of one verifier, not of {verifier}")
     judged = items.rows.filter(~pl.col("verbatim"))
     raters = read_labels(config.labels, items)
     labelled = _labelled(", ".join(config.labels), people(raters), judged)

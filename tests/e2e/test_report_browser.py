@@ -464,6 +464,9 @@ def test_claims_are_labelled_by_keys_and_saved(browser: Browser) -> None:
     assert [row["label"] for row in saved] == labels
     result = evaluate_labels(LabelsConfig(str(run), (str(browser.folder / "saved.csv"),)))
     assert result.facts["labels"] == 4
+    page.keyboard.press("1")
+    page.keyboard.press("2")
+    assert page.inner_text("#progress").startswith("6 of 6 labelled. Now save them.")
     browser.visit(path)  # the policy of its content is one
 
 

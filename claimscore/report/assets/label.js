@@ -34,7 +34,7 @@ block("cs-items").then(({ key, columns, rows }) => {
 
   function tell() {
     const n = Object.keys(labels).length;
-    byId("progress").textContent = n + " of " + rows.length + " labelled." + keep();
+    byId("progress").textContent = n + " of " + rows.length + " labelled." + (n === rows.length ? " Now save them." : "") + keep();
   }
 
   function show(number, focus = true) {

@@ -173,10 +173,19 @@ def test_labels_that_say_too_little_are_refused(
     assert message in refused.err
 
 
-def test_a_calibrated_run_makes_no_calibration(cli: Command, run: Path) -> None:
+@pytest.mark.parametrize(
+    ("verifier", "calibration", "message"),
+    [
+        ("nli", "abc", "it is calibrated"),
+        ("nli,llm", "none", "a calibration is of one verifier, not of nli,llm"),
+    ],
+)
+def test_another_run_makes_no_calibration(
+    cli: Command, run: Path, verifier: str, calibration: str, message: str
+) -> None:
     labels = label_all(cli, run, lambda n, place: "su"[n % 2])
-    support = {"support": {"verifier": "nli", "calibration": "abc"}}
+    support = {"support": {"verifier": verifier, "calibration": calibration}}
     with RunDirectory(run) as directory:
         directory.replace_settings({**directory.settings, "additive": {**ADDITIVE, **support}})
     refused = cli("calibrate", run, labels, "--out", run / "judge.toml")
-    assert "it is calibrated" in refused.err
+    assert (refused.status, message in refused.err) == (2, True)
