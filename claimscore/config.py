@@ -249,7 +249,8 @@ class LLMConfig:
             raise ConfigError("--llm: name the run's server with --base-url, not after @")
         if self.key_variable and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
             raise ConfigError("--key: write the name of an environment variable, not the key")
-        object.__setattr__(self, "base_url", _one_or_several(self.base_url))
+        urls = self.base_urls
+        object.__setattr__(self, "base_url", urls[0] if len(urls) == 1 else urls or None)
         for name, value in self.params.items():
             if problem := extra_problem(name, value):
                 raise ConfigError(f"--llm-param {name}: {problem}")
@@ -267,7 +268,7 @@ class LLMConfig:
     def base_urls(self) -> tuple[str, ...]:
         """The addresses that were given, each once; none where the environment decides."""
         given = (self.base_url,) if isinstance(self.base_url, str) else self.base_url or ()
-        return tuple(given)
+        return tuple(dict.fromkeys(filter(str.strip, given)))
 
     def failure_limit(self) -> FailureLimit | None:
         """`max_failures` ("50" or "5%") as numbers; None where nothing bounds them."""
@@ -623,34 +624,6 @@ def environment(variable: str) -> str | None:
     return os.environ.get(variable) or None
 
 
-def api_base_url(variable: str = "OPENAI_BASE_URL") -> str | None:
-    """The address in an environment variable, or None where that is unset or empty. It names one
-    server."""
-    return _one_address(environment(variable) or "", variable) or None
-
-
-def _one_or_several(given: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
-    """An address as it is, several as a tuple without repetition; None for none."""
-    if given is None or isinstance(given, str):
-        urls = [given or ""]
-    else:
-        urls = list(dict.fromkeys(given)) or [""]
-    for url in urls:
-        _one_address(url, "--base-url")
-    if len(urls) == 1:
-        return urls[0] or None
-    if not all(url.strip() for url in urls):
-        raise ConfigError("--base-url: one of the addresses is empty")
-    return tuple(urls)
-
-
-def _one_address(url: str, name: str) -> str:
-    """The address; `ConfigError`, which does not quote it, where it is a list of them."""
-    if re.search(r"[,;\s]https?://", url.strip()):
-        raise ConfigError(f"{name} is one address; name several servers by a --base-url each")
-    return url
-
-
 def model_key_name(role: str) -> str:
     """The environment variable with the key of the server that serves the model of a role."""
     return f"CLAIMSCORE_{role.upper()}_API_KEY"
@@ -658,7 +631,7 @@ def model_key_name(role: str) -> str:
 
 def model_api_key(role: str) -> str | None:
     """The key of that server, or None where it is unset or empty."""
-    return os.environ.get(model_key_name(role)) or None
+    return environment(model_key_name(role))
 
 
 def refuse_secrets(model: str, role: str) -> None:

@@ -127,11 +127,6 @@ class MapFiles:
             self.parts.exists() if isinstance(self.parts, Path) else RunDirectory.is_at(self.parts)
         )
 
-    @property
-    def is_run(self) -> bool:
-        """Whether a run directory has the name of the file."""
-        return RunDirectory.is_at(self.where)
-
     def finished(self) -> FinishedMap | None:
         """The metadata of the finished file, which is brought to this machine; None where there is
         no file.
@@ -370,8 +365,6 @@ def map_status(place: Path | str) -> JSON | None:
         except ConfigError:
             if files.has_parts:
                 raise  # else the map has just finished
-    if files.is_run:
-        return None
     finished = files.finished()
     if finished is None:
         raise ConfigError(f"{name}: there is no such file, and no work on it beside it")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import orjson
 
-from claimscore.config import LLMConfig, api_base_url, header_values
+from claimscore.config import LLMConfig, environment, header_values
 from claimscore.errors import AskAgain, AuthenticationError, ClaimscoreError
 from claimscore.http_headers import rate_limits
 from claimscore.http_policy import key_for, refuse_unencrypted, server_address
@@ -91,7 +91,7 @@ class ServerProvider(Vendor):
         """The provider that settings and environment name; raises `ConfigError`."""
         assert cls.key_variable is not None
         options: dict[str, Any] = {
-            "base_url": (config.base_urls or (api_base_url(cls.address_variable) or "",))[0],
+            "base_url": (config.base_urls or (environment(cls.address_variable) or "",))[0],
             "key": config.key(cls.key_variable),
             "key_variable": config.key_name(cls.key_variable),
             "headers": header_values(config.headers),
