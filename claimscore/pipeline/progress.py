@@ -160,15 +160,12 @@ class Progress:
         """The requests and tokens of this call, as far as servers said; dollars are None where the
         price is unknown."""
         engine = self.engine or EngineStats()
+        tokens = ("prompt_tokens", "completion_tokens", "cached_prompt_tokens")
+        names = (*tokens, "usd", "possibly_billed_usd", "answers_at_most")
         return {
             "requests": engine.sent,
             "cache_hits": engine.hits,
-            "prompt_tokens": engine.prompt_tokens,
-            "completion_tokens": engine.completion_tokens,
-            "cached_prompt_tokens": engine.cached_prompt_tokens,
-            "usd": engine.usd,
-            "possibly_billed_usd": engine.possibly_billed_usd,
-            "answers_at_most": engine.answers_at_most,
+            **{name: getattr(engine, name) for name in names},
             "retries": dict(engine.retries),
             **engine.servers_json(),
         }

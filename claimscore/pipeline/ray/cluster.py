@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,7 +41,7 @@ def connected(address: str | None) -> Iterator[None]:
     try:
         try:
             # Ray's C++ part crashes where its start is interrupted.
-            with _no_stderr(), signals_held():
+            with signals_held():
                 ray.init(**start, log_to_driver=False, logging_level=logging.CRITICAL)
         except SystemExit:  # Ray sets a handler of SIGTERM that leaves so
             raise KeyboardInterrupt from None
@@ -64,20 +62,6 @@ def _silence() -> None:
     # Its thread for errors of the cluster prints them to standard output, `log_to_driver` or not,
     # where the JSON object of `--json` stands. Ray 2.60 has no public setting for it.
     ray._private.worker._worker_logs_enabled = False
-
-
-@contextlib.contextmanager
-def _no_stderr() -> Iterator[None]:
-    """Drop standard error: Ray's C++ part says there that it will be silent."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def working_nodes() -> list[dict[str, Any]]:

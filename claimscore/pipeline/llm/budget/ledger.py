@@ -6,8 +6,7 @@
 A request is written down at its worst price before it is sent, `null` where none is known; what it
 really cost follows in groups. A reservation that was never settled counts in full: its request may
 have been answered and billed although the process that sent it was killed. Each line is one write
-at the end of the file, without a sync: it outlives the process, but not a power cut. A long file
-is replaced by its sums.
+at the end of the file, without a sync: it outlives the process, but not a power cut.
 """
 
 from __future__ import annotations
@@ -22,15 +21,12 @@ from typing import Any
 
 import orjson
 
-from claimscore.atomic import os_errors, reason, write_bytes
+from claimscore.atomic import os_errors, reason
 from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.types import JSON
 
 #: The name of a run's ledger in its state folder.
 SPEND_FILE = "spend.jsonl"
-
-#: Bytes of a file that is replaced by its sums: some 90,000 requests, read in a tenth of a second.
-_LONG = 4 << 20
 
 #: Costs are whole picodollars, so that sums are exact: a millionth of a dollar a million tokens.
 PICO = 10**12
@@ -112,11 +108,8 @@ class Ledger:
         self._file: int | None = None
         if path is not None:
             self.earlier, self._n_reserved, self._size = read_ledger(path)
-            self._open(path)
-
-    def _open(self, path: Path) -> None:
-        with os_errors(path):
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with os_errors(path):
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def close(self) -> None:
         """Close the file; may be called twice."""
@@ -152,19 +145,6 @@ class Ledger:
             if numbers:
                 self._append({"settle": numbers, **_counts(spent)})
                 self._unwritten = ([], Spent())
-            if self.path is not None and self._file is not None and self._size > _LONG:
-                reserved = ({"reserve": n, "pico_usd": p} for n, p in self.open.items())
-                sums = {"settle": [], **_counts(_total([self.earlier, self.now]))}
-                lines = b"".join(map(_line, (sums, *reserved)))
-                write_bytes(self.path, lines)
-                self.close()
-                self._open(self.path)
-                self._size = len(lines)
-
-    def spent(self) -> Spent:
-        """All of it, requests in flight in full as possibly billed."""
-        with self._mutex:
-            return _total([self.earlier, self.now, *map(in_doubt, self.open.values())])
 
     def _append(self, entry: JSON) -> None:
         """One write; `StoppedEarly` where there is no room: the next one takes its place."""

@@ -29,24 +29,6 @@ def test_an_empty_ledger_says_nothing(path: Path) -> None:
     assert read_ledger(path.with_name("none"))[0] == Spent()
 
 
-def test_a_long_ledger_is_replaced_by_its_sums(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`status` of a million requests reads no million lines; what is in flight stays reserved."""
-    monkeypatch.setattr("claimscore.pipeline.llm.budget.ledger._LONG", 10_000)
-    ledger = Ledger(path)
-    in_flight = ledger.reserve(5)
-    for n in range(1, 1001):
-        ledger.settle(ledger.reserve(100), Spent(1, 3, 2, 50))
-        if n % 10 == 0:
-            ledger.flush()
-            assert path.stat().st_size < 11_000
-            expected = Spent(n + 1, 3 * n, 2 * n, 50 * n, possibly_pico_usd=5)
-            assert read_ledger(path)[0] == ledger.spent() == expected
-    ledger.settle(in_flight, Spent(1, 3, 2, 5))
-    ledger.flush()
-    ledger.close()
-    assert reopened(path) == Spent(1001, 3003, 2002, 50_005)
-
-
 @pytest.mark.parametrize("cut", range(1, 30, 7))
 def test_a_torn_last_line_is_taken_away(path: Path, cut: int) -> None:
     ledger = Ledger(path)
