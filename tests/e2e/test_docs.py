@@ -5,13 +5,16 @@ import io
 import re
 import runpy
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from claimscore.config import read_toml
 from claimscore.metrics.base import SIDES
 from claimscore.pipeline.llm.providers.base import PROVIDERS, provider_class
+from claimscore.pipeline.llm.providers.base import VENDORS as WAYS
 from claimscore.pipeline.passes import PASSES
 from claimscore.pipeline.tasks import TASKS
 from tests.fake_server import FakeServer
@@ -131,9 +134,21 @@ def test_the_commands_of_the_page_run(
         assert len(server.paid) == server.n_requests == 48
 
 
+def _shown(row: Mapping[str, str]) -> str:
+    code = (f"`{row[name]}`" if name in row else "-" for name in ("llm", "url", "key"))
+    plain = (row[name] for name in ("batches", "logprobs", "checked"))
+    return f"| {' | '.join([row['name'], *code, *plain])} |"
+
+
 def test_every_vendor_is_on_the_page() -> None:
     vendors = [family for family in PROVIDERS if not provider_class(family).is_local]
-    assert all(f"`{family}:" in VENDORS for family in vendors)
+    rows = read_toml(WAYS)
+    for family in vendors:
+        vendor, row = provider_class(family), rows[family]
+        offers = bool(vendor.batches), vendor.has_logprobs, vendor.key_variable
+        assert (row["batches"] == "yes", row["logprobs"] == "yes", row["key"]) == offers
+    shown = [line for line in VENDORS.splitlines() if line.startswith("| ") and "---" not in line]
+    assert shown[1:] == [_shown(row) for row in rows.values()]
     assert len(COMMANDS) == 3
 
 

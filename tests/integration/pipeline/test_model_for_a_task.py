@@ -113,6 +113,11 @@ def test_another_model_is_another_run(servers: Servers, tmp_path: Path, cli: Com
         (("--llm", "verify=openai-batch:m"), "batch jobs are for a whole run"),
         (("--llm", "verify=builtin"), "faithfulness: verify: --llm builtin can only do"),
         (("--llm", "verify=no:m"), "unknown LLM 'no'; known: builtin, openai:MODEL"),
+        (
+            ("--llm", "verify=Groq:m"),
+            "Groq is asked as --llm openai:MODEL --base-url https://api.groq.com/openai/v1 "
+            "--key GROQ_API_KEY",
+        ),
         (("--llm", "verify=openai:m@gpu:8000/v1"), "write http:// or https:// after @"),
         (("--llm", "verify="), "is not [TASK=]MODEL"),
         (("--llm", "verify=openai:m@http://gpu/v1", "--key", "verify=GPU_KEY"), "--allow-http-key"),

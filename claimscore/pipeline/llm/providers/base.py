@@ -9,15 +9,14 @@ import dataclasses
 import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
 
-from claimscore.config import BATCH, LLMConfig
+from claimscore.config import BATCH, LLMConfig, read_toml
 from claimscore.errors import ConfigError
 from claimscore.types import JSON, Completion, Request
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from anyio.abc import TaskGroup
 
     from claimscore.cache.store import Cache
@@ -30,6 +29,9 @@ PROVIDERS: dict[str, str] = {
     "azure": "claimscore.pipeline.llm.providers.azure:AzureProvider",
     "anthropic": "claimscore.pipeline.llm.providers.anthropic:AnthropicProvider",
 }
+
+#: How each vendor and server is asked that the documentation names.
+VENDORS = Path(__file__).with_name("vendors.toml")
 
 #: What asks through the batch jobs of any vendor.
 _BATCH_PROVIDER = "claimscore.pipeline.llm.batch_jobs.provider:BatchProvider"
@@ -209,6 +211,10 @@ def usages() -> list[tuple[str, str]]:
 def provider_class(family: str) -> type[Vendor]:
     """What a vendor can; `ConfigError` for a family that there is not."""
     if family not in PROVIDERS:
+        if way := read_toml(VENDORS).get(family.lower()):
+            options = (("--base-url", way.get("url")), ("--key", way.get("key")))
+            asked = "".join(f" {name} {value}" for name, value in options if value)
+            raise ConfigError(f"{way['name']} is asked as --llm {way['llm']}{asked}")
         known = ", ".join(name for name, _ in usages())
         raise ConfigError(f"unknown LLM {family!r}; known: {known}")
     return cast("type[Vendor]", _load(PROVIDERS[family]))
