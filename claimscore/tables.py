@@ -114,9 +114,9 @@ def counted(claims: Claims) -> Claims:
 CLAIM_CHECKS = Table(
     "claim_checks",
     "What looks wrong about a claim, or about the claims of a sentence (`claim_index` is null). "
-    "`value` is a share (little_overlap, uncovered_words), the entailment (not_entailed) or a "
-    "number of words (no_claims). Of repeat it is the earlier claim, of example_copy the prompt's "
-    "example.",
+    "`value` is a share (little_overlap, uncovered_words), the entailment "
+    "(not_entailed), a number of words (no_claims), the earlier claim (repeat) or the prompt's "
+    "example (example_copy).",
     {
         **_text("id side"),
         **_int32("sentence_index claim_index"),
@@ -205,17 +205,14 @@ BLOCK_NLI = Table(
 
 SUPPORT = Table(
     "support",
-    "Whether a text supports a claim, as metric faithfulness says: supported, contradicted or "
-    "unmentioned. `claim_position` is the place of the claim among those of `side` in `claims` "
-    "without `left_out` (`pl.int_range(pl.len()).over('id', 'side')`), `source_index` that of the "
-    "text. "
+    "Whether a text supports a claim, as [faithfulness](../metrics/faithfulness.md) says. "
+    "`claim_position` is the place of the claim among those of `side` in `claims` without "
+    "`left_out` (`pl.int_range(pl.len()).over('id', 'side')`), `source_index` that of the text. "
     "`read` is the metric's `read` and `evidence`. `contradiction` is that of the evidence. "
-    "`verbatim`: a sentence of the text says the claim word for word, so no model was asked. "
-    "`verifier` is nli (three labels), binary (two) or llm, whose evidence is a quotation, or "
-    "null. `uncertainty` is 1 − |2p − 1| of the probability p: 0 is sure, 1 undecided. `votes` are "
-    "those of several verifiers (by their models) or samples, null where there is one; probability "
-    "and contradiction are then their means, and all else is of the surest vote for the verdict "
-    "that has evidence, if one has, but the LLM columns are the language model's.",
+    "`verifier` is nli (three labels), binary (two) or llm, whose evidence is a quotation. `votes` "
+    "are those of several verifiers or samples; probability and contradiction are then their "
+    "means, all else is of the surest vote with evidence, but the LLM columns are the language "
+    "model's.",
     {
         **_text("id side"),
         **_int32("claim_position"),
@@ -272,9 +269,8 @@ TEXT_SCORES = Table(
 
 LLM_ANSWERS = Table(
     "llm_answers",
-    "Checked answers of tasks without a table of their own, as a JSON object. Of judge, "
-    "`question` is the dimension. Of questions and answers, `side` is the text of the question, "
-    "and `index` its place among those of the side.",
+    "Answers of judge (`question` is the dimension) and of questions and answers (`side` is the "
+    "text of the question, `index` its place among those of the side), as a JSON object.",
     {
         **_text("id task side"),
         **_int32("index sample"),

@@ -9,7 +9,14 @@ from pathlib import Path
 import polars as pl
 
 from claimscore.claim_checks import CHECKS, LEAST_FINDINGS
-from claimscore.tables import CLAIM_CHECKS, LLM_PROVENANCE, MODEL_PROVENANCE, TABLES
+from claimscore.tables import (
+    CLAIM_CHECKS,
+    LLM_PROVENANCE,
+    MODEL_PROVENANCE,
+    OPINIONS,
+    SUPPORT,
+    TABLES,
+)
 
 
 def _columns(schema: Mapping[str, pl.DataType]) -> str:
@@ -20,17 +27,8 @@ HEAD = f"""# Tables
 
 Written by `scripts/make_tables_doc.py` from `claimscore/tables.py`.
 
-Each table is a folder of Parquet parts in the run directory; `scores.parquet` is one file:
-
-<!-- not run: it needs a run directory -->
-```python
-import polars as pl
-
-claims = pl.scan_parquet("runs/hotels/claims/*.parquet")
-scores = pl.read_parquet("runs/hotels/scores.parquet")
-```
-
-`records/` holds the input's columns, `id` first. The files have the types of the columns.
+Each table is a folder of Parquet parts in the run directory (`claims/*.parquet`); `scores.parquet`
+is one file. `records/` holds the input's columns, `id` first.
 
 ## What made a row
 
@@ -51,8 +49,7 @@ A run warns where the share of a check is above its threshold, from {LEAST_FINDI
     )
     + """
 Words are compared as [`evaluate claims`](evaluation.md#evaluate-claims) does. `not_entailed` is
-below the model's threshold (.5 where it has none), and asked where a metric needs the NLI model.
-No check fails a record. `--units sentences` has no checks.
+below the model's threshold, and asked where a metric needs the NLI model. No check fails a record.
 """
 )
 MADE_BY = {
@@ -66,6 +63,9 @@ def tables_doc() -> str:
     parts = [HEAD]
     for table in TABLES.values():
         columns, end = dict(table.schema), ""
+        if table is OPINIONS:
+            columns = dict(list(columns.items())[len(SUPPORT.schema) :])
+            end = ", and those of [support](#support)"
         for link, made_by in MADE_BY.items():
             if list(columns.items())[-len(made_by) :] == list(made_by.items()):
                 columns = dict(list(columns.items())[: -len(made_by)])
