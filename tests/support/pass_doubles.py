@@ -1,6 +1,5 @@
 """A model of every role that is a function of its texts, and the passes over one chunk with it."""
 
-from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -17,12 +16,6 @@ from claimscore.pipeline.encoders.protocols import (
 )
 from claimscore.pipeline.passes import PASSES, PassInput, PassResult
 from claimscore.tables import CLAIMS, FACTS
-
-#: `PairNumbers` of LS_Score's model, whose module imports torch.
-_PairNumbers = namedtuple(
-    "_PairNumbers",
-    "linguistic linguistic_inner semantic document_tokens document_cut summary_tokens summary_cut",
-)
 
 
 class FakeModel:
@@ -86,14 +79,13 @@ class FakeModel:
 
     tune_counts = help_counts
 
-    def score(
-        self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
-    ) -> _PairNumbers:
+    def scores(
+        self, sources: Sequence[str], targets: Sequence[str], *, on_batch: OnBatch | None = None
+    ) -> NDArray[np.float64]:
+        pairs = list(zip(sources, targets, strict=True))
         self._ask(pairs, on_batch)
-        lengths = np.array([(len(d), len(s)) for d, s in pairs], dtype=np.int64).reshape(-1, 2)
-        cosine, cut = lengths[:, 0] / 10, np.zeros(len(pairs), dtype=np.int64)
-        means = -lengths[:, 1].astype(float)
-        return _PairNumbers(means, means - 1, cosine, lengths[:, 0], cut, lengths[:, 1], cut)
+        rows = [(-len(t), -len(t) - 1, len(s) / 10, len(t), 0) for s, t in pairs]
+        return np.array(rows, dtype=np.float64).reshape(-1, 5)
 
     def token_layers(
         self, texts: Sequence[str], n_layers: int, *, on_batch: OnBatch | None = None

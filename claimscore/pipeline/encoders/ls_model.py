@@ -180,23 +180,6 @@ def _read_settings(folder: Path) -> LSSettings:
         raise ConfigError(f"{path} cannot be read: {exc}; train the model again") from exc
 
 
-class PairNumbers(NamedTuple):
-    """The model's scores of each pair of document and summary; arrays ``[n]``.
-
-    ``linguistic`` is the mean log-probability of the summary's tokens, ``linguistic_inner`` that
-    without [CLS] and [SEP]; ``semantic`` the cosine. Tokens count the special ones, ``cut`` the
-    word pieces cut off.
-    """
-
-    linguistic: NDArray[np.float64]
-    linguistic_inner: NDArray[np.float64]
-    semantic: NDArray[np.float64]
-    document_tokens: NDArray[np.int64]
-    document_cut: NDArray[np.int64]
-    summary_tokens: NDArray[np.int64]
-    summary_cut: NDArray[np.int64]
-
-
 class LSModel(TextModel):
     """A backbone and LS_Score's head on one device.
 
@@ -210,16 +193,17 @@ class LSModel(TextModel):
         super().__init__(loaded, batch_tokens)
         self._head = head
 
-    def score(
-        self, pairs: Sequence[tuple[str, str]], *, on_batch: OnBatch | None = None
-    ) -> PairNumbers:
-        """Return the numbers of each (document, summary).
+    def scores(
+        self, sources: Sequence[str], targets: Sequence[str], *, on_batch: OnBatch | None = None
+    ) -> NDArray[np.float64]:
+        """Return ``[n, 5]`` numbers of each document with its summary: the mean log-probability of
+        the summary's tokens, that without [CLS] and [SEP], the cosine, the summary's tokens with
+        the special ones, and the word pieces of it that were cut off.
 
         Raises `RejectedItemsError` naming the pairs with a text of which the tokenizer leaves
         nothing or which does not fit into memory. ``on_batch`` as in `PairClassifier`.
         """
-        documents = distinct([document for document, _ in pairs])
-        summaries = distinct([summary for _, summary in pairs])
+        documents, summaries = distinct(sources), distinct(targets)
         document_ids, summary_ids = self._encoded(documents), self._encoded(summaries)
 
         def first_states(places: list[int], batch: TokenBatch) -> Tensor:
@@ -232,21 +216,15 @@ class LSModel(TextModel):
             for state, logs in zip(first, values, strict=True):
                 yield _Summary(state, logs.mean(), logs[1:-1].mean())
 
-        half = _half(on_batch, 0), _half(on_batch, len(pairs))
+        half = _half(on_batch, 0), _half(on_batch, len(sources))
         read = self._each(documents, document_ids.rows, first_states, half[0])
         scored = self._each(summaries, summary_ids.rows, states_and_means, half[1])
         left = _stacked(read, documents)
         right = _stacked([summary.state for summary in scored], summaries)
-        means = np.array([summary[1:] for summary in scored]).reshape(-1, 2)[summaries.inverse]
-        return PairNumbers(
-            means[:, 0],
-            means[:, 1],
-            _cosines(left, right),
-            document_ids.lengths[documents.inverse],
-            document_ids.n_cut[documents.inverse],
-            summary_ids.lengths[summaries.inverse],
-            summary_ids.n_cut[summaries.inverse],
-        )
+        means = np.array([summary[1:] for summary in scored]).reshape(-1, 2)
+        counts = np.stack([summary_ids.lengths, summary_ids.n_cut], axis=1)
+        means, counts = means[summaries.inverse], counts[summaries.inverse]
+        return np.column_stack([means, _cosines(left, right), counts])
 
     def _log_probs(self, states: Tensor, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """The log-probability of each id at its own place, ``[tokens]``."""

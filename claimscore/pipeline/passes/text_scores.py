@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -27,16 +27,13 @@ from claimscore.pipeline.passes.model_pass import (
 )
 from claimscore.tables import TEXT_SCORES, TOKEN_SCORES
 
-if TYPE_CHECKING:
-    from claimscore.pipeline.encoders.ls_model import LSModel
-
 PERPLEXITY, BART_SCORE = "perplexity", "bart_score"
 BLANC_HELP, BLANC_TUNE = "blanc_help", "blanc_tune"
 
 #: Names of the two numbers of each text: a sum in nats, and how many tokens it is over.
 LIKELIHOOD = LOG_LIKELIHOOD, TOKENS = "log_likelihood", "tokens"
 
-#: The numbers of `PairNumbers`, by their names in the table.
+#: The numbers of `LSModel.scores`, by their names in the table.
 LS_NUMBERS = ("linguistic", "linguistic_inner", "semantic", "summary_tokens", "summary_cut")
 
 #: The texts of `RecordTexts` that a model is asked about.
@@ -172,15 +169,7 @@ def _numbers(
 def ls_pass(given: PassInput) -> PassResult:
     """LS_Score's numbers: how likely the tokens of the second side are, and its [CLS] cosine with
     every text of the first."""
-    model: LSModel = given.model
-
-    def score(
-        sources: Sequence[str], summaries: Sequence[str], *, on_batch: OnBatch
-    ) -> NDArray[np.float64]:
-        numbers = model.score(list(zip(sources, summaries, strict=True)), on_batch=on_batch)
-        return np.column_stack([getattr(numbers, name) for name in LS_NUMBERS])
-
-    return _of_pairs(given, score, LS_NUMBERS, cut_by_text=True)
+    return _of_pairs(given, given.model.scores, LS_NUMBERS, cut_by_text=True)
 
 
 TOKEN_SCORES_PASS = ModelPass("token_scores", "token_encoder", token_pass)

@@ -5,14 +5,17 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from claimscore.config import EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline.encoders.ls_model import HEAD, SETTINGS, LSModel, load
 from claimscore.pipeline.encoders.protocols import RejectedItemsError
+from claimscore.pipeline.passes.text_scores import LS_NUMBERS
 from tests.support.ls_models import golden_checkpoint, tiny_checkpoint
 from tests.support.shared_data import shared
 
@@ -32,6 +35,11 @@ def model_at(folder: Path, **options: object) -> LSModel:
     return load(EncoderConfig(ls_model=str(folder), device="cpu", **options))
 
 
+def numbers_of(model: LSModel, pairs: list[tuple[str, str]]) -> dict[str, NDArray[np.float64]]:
+    sources, summaries = zip(*pairs, strict=True)
+    return dict(zip(LS_NUMBERS, model.scores(sources, summaries).T, strict=True))
+
+
 @pytest.fixture(scope="module")
 def tiny_ls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("ls"))
@@ -46,34 +54,32 @@ def golden_cases() -> list[dict]:
 def test_golden_in_batches(golden_cases: list[dict], tmp_path: Path, budget: int) -> None:
     model = model_at(golden_checkpoint(tmp_path / "golden"), batch_tokens=budget)
     cases = [case for case in golden_cases if case["summary"]]
-    numbers = model.score([(case["article"], case["summary"]) for case in cases])
+    numbers = numbers_of(model, [(case["article"], case["summary"]) for case in cases])
     for name, field in (
         ("linguistic", "L_score_paper_mean_over_cls_tokens_sep"),
         ("linguistic_inner", "L_score_mean_over_tokens_without_cls_sep"),
         ("semantic", "S_score"),
     ):
         expected = [case[field] for case in cases]
-        assert getattr(numbers, name) == pytest.approx(expected, abs=TOLERANCE)
+        assert numbers[name] == pytest.approx(expected, abs=TOLERANCE)
     long = [len(case["summary_input_ids"]) == 512 for case in cases]
-    assert (numbers.summary_cut > 0).tolist() == long
-    assert (numbers.document_cut > 0).tolist() == long
-    assert numbers.summary_tokens.tolist() == [len(c["summary_input_ids"]) for c in cases]
+    assert (numbers["summary_cut"] > 0).tolist() == long
+    assert numbers["summary_tokens"].tolist() == [len(c["summary_input_ids"]) for c in cases]
 
 
 def test_long_texts_are_cut_and_counted(tiny_ls: Path) -> None:
     model = model_at(tiny_ls)
     head = "clean " * (model.limit - 2)
-    numbers = model.score([(head, head), (head + "and " * 9, head + "warm " * 5)])
-    assert numbers.summary_cut.tolist() == [0, 5]
-    assert numbers.document_cut.tolist() == [0, 9]
-    assert numbers.linguistic[0] == pytest.approx(numbers.linguistic[1], abs=1e-6)
-    assert all(len(values) == 0 for values in model.score([]))
+    numbers = numbers_of(model, [(head, head), (head + "and " * 9, head + "warm " * 5)])
+    assert numbers["summary_cut"].tolist() == [0, 5]
+    assert numbers["linguistic"][0] == pytest.approx(numbers["linguistic"][1], abs=1e-6)
+    assert model.scores([], []).shape == (0, len(LS_NUMBERS))
 
 
 def test_pairs_that_cannot_be_scored_are_named(tiny_ls: Path) -> None:
     model = model_at(tiny_ls)
     with pytest.raises(RejectedItemsError) as caught:
-        model.score([*PAIRS, ("\u200b", "the hotel")])
+        numbers_of(model, [*PAIRS, ("\u200b", "the hotel")])
     assert (caught.value.kind, caught.value.indices) == ("no_tokens", (4,))
 
 
@@ -82,7 +88,7 @@ def test_numbers_that_are_not_finite_are_refused(tiny_ls: Path) -> None:
     with torch.no_grad():
         model._head.decoder_l[2].bias[0] = float("nan")
     with pytest.raises(ConfigError, match="not finite"):
-        model.score(PAIRS)
+        numbers_of(model, PAIRS)
 
 
 def test_the_revision_names_weights_and_settings(tiny_ls: Path, tmp_path: Path) -> None:

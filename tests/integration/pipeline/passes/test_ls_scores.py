@@ -38,8 +38,8 @@ def test_a_run_from_records_to_scores(tmp_path: Path) -> None:
     scores = pl.read_parquet(tmp_path / "run" / "scores.parquet")
     rows = {row["id"]: row for row in scores.iter_rows(named=True)}
     loaded = load(EncoderConfig(ls_model=str(model), device="cpu"))
-    pair = loaded.score([(RECORDS[0]["source"], "clean")])
-    expected = combined(pair.linguistic[0], pair.semantic[0]).score
+    ((linguistic, _, semantic, *_),) = loaded.scores([RECORDS[0]["source"]], ["clean"])
+    expected = combined(linguistic, semantic).score
     assert rows["x"]["value"] == pytest.approx(expected, abs=1e-5)
     assert rows["y"]["value"] is not None
     assert rows["z"]["reason"] == "no text in summary"
