@@ -81,12 +81,9 @@ class MissingIds(NamedTuple):
 
 
 class RecordDetail(NamedTuple):
-    """A record that moved: by which metrics, the columns of it that differ, and its claims and
-    facts that are not the same in both runs."""
+    """A record that moved, and its claims and facts that are not the same in both runs."""
 
     id: str
-    moves: tuple[Move, ...]
-    texts: tuple[str, ...]
     changes: tuple[UnitChange, ...]
 
 
@@ -190,7 +187,7 @@ def _compare(config: CompareConfig, a: ComparedRun, b: ComparedRun) -> RunCompar
         only_metrics_b=tuple(metric for metric in b.metrics if metric not in a.metrics),
         groups=tuple(of_groups),
         moves=tuple(itertools.chain.from_iterable(moves)),
-        records=tuple(_details(a, b, moves, data, equal)),
+        records=tuple(_details(a, b, moves, equal)),
         changes=change_counts(a, b, equal),
         paired=paired,
         by_labels=corrected_differences(a, b, chosen, config.samples, config.seed),
@@ -229,38 +226,17 @@ def _missing(a: ComparedRun, b: ComparedRun) -> MissingIds:
 
 
 def _details(
-    a: ComparedRun,
-    b: ComparedRun,
-    moves: Sequence[Sequence[Move]],
-    data: Sequence[DataDifference],
-    equal: pl.Series,
+    a: ComparedRun, b: ComparedRun, moves: Sequence[Sequence[Move]], equal: pl.Series
 ) -> Iterator[RecordDetail]:
     """The records of all metrics: those that moved most of each first, then the second of each;
     with changes of their claims where their texts are `equal`."""
-    by_id: dict[str, list[Move]] = {}
-    for move in filter(None, itertools.chain(*itertools.zip_longest(*moves))):
-        by_id.setdefault(move.id, []).append(move)
-    ids = pl.Series("id", list(by_id), dtype=pl.String)
-    if ids.is_empty():
-        return
+    in_turn = filter(None, itertools.chain(*itertools.zip_longest(*moves)))
+    ids = pl.Series("id", list(dict.fromkeys(move.id for move in in_turn)), dtype=pl.String)
     changes: dict[str, list[UnitChange]] = {}
     for unit in unit_changes(a, b, ids.filter(ids.is_in(equal.implode()))):
         if unit.change.kind != "same":
             changes.setdefault(unit.id, []).append(unit)
-    of_a, of_b = (_records(run, ids) for run in (a, b))
-    for id, of_record in by_id.items():
-        one, other = of_a.get(id, {}), of_b.get(id, {})
-        texts = [row.column for row in data if row.n_differ]
-        differing = tuple(name for name in texts if one.get(name) != other.get(name))
-        yield RecordDetail(id, tuple(of_record), differing, tuple(changes.get(id, ())))
-
-
-def _records(run: ComparedRun, ids: pl.Series) -> dict[str, dict[str, Any]]:
-    rows = run.table("records")
-    if rows is None:
-        return {}
-    of_ids = rows.filter(pl.col("id").is_in(ids.implode())).collect()
-    return {row["id"]: row for row in of_ids.iter_rows(named=True)}
+    return (RecordDetail(id, tuple(changes.get(id, ()))) for id in ids)
 
 
 # Gates: limits of the differences under which a build fails
