@@ -3,7 +3,9 @@ FactCC and LS_Score."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -89,13 +91,13 @@ def perplexity_pass(given: PassInput) -> PassResult:
 
 def bart_score_pass(given: PassInput) -> PassResult:
     """The log-likelihood of each text of the second side given each text of the first."""
-    return _of_pairs(given, given.model.log_likelihoods, LIKELIHOOD)
+    return scored_pairs(given, given.model.log_likelihoods, LIKELIHOOD)
 
 
 def blanc_pass(given: PassInput) -> PassResult:
     """Masked tokens of each text of the first side that are predicted, by that of the second."""
     model, tuned = given.model, given.need.kind == BLANC_TUNE
-    return _of_pairs(given, model.tune_counts if tuned else model.help_counts, BLANC_COUNTS)
+    return scored_pairs(given, model.tune_counts if tuned else model.help_counts, BLANC_COUNTS)
 
 
 def factcc_pass(given: PassInput) -> PassResult:
@@ -108,20 +110,22 @@ def factcc_pass(given: PassInput) -> PassResult:
         pairs = list(zip(sources, summaries, strict=True))
         return model.classify(pairs, on_batch=on_batch)[:, :1].astype(np.float64)
 
-    return _of_pairs(given, supported, ("supported",))
+    return scored_pairs(given, supported, ("supported",))
 
 
-def _of_pairs(
+def scored_pairs(
     given: PassInput,
     call: Callable[..., NDArray[np.float64]],
     names: Sequence[str],
     *,
-    cut_by_text: bool = False,
+    cut: Callable[[Sequence[RecordTexts]], pl.Series] | None = None,
+    scores_first: bool = False,
 ) -> PassResult:
+    """The numbers of each text of one side with each of the other; see `_numbers`."""
     first, second = given.need.sides
     pairs = text_pairs(given.records, first=first, second=second)
     pairs = [pair for pair in pairs if pair.id not in given.broken]
-    return _numbers(given, pairs, call, names, cut_by_text=cut_by_text)
+    return _numbers(given, pairs, call, names, cut=cut, scores_first=scores_first)
 
 
 def _numbers(
@@ -130,46 +134,49 @@ def _numbers(
     call: Callable[..., NDArray[np.float64]],
     names: Sequence[str],
     *,
-    cut_by_text: bool = False,
+    cut: Callable[[Sequence[RecordTexts]], pl.Series] | None = None,
+    scores_first: bool = False,
 ) -> PassResult:
-    """A row an item and name; the index is that of the side which has several texts.
+    """A row an item and name; the index is that of the side which has several texts. NaN is null.
 
-    `cut_by_text` is of a model of pairs that tells of single texts whether it cuts them.
+    `cut` says of which items a text was cut, where the model does not say it of pairs. The numbers
+    are about the last side, or with `scores_first` about the first.
     """
     kind, sides = given.need.kind, given.need.sides
     texts = BOTH[: len(sides)]
     items, values, failures = asked(given, every, call, *texts, side=failed_side(sides))
-    if cut_by_text:
-        cut = _cut_texts(given.model, items)
-    else:
+    if cut is None:
         pairs = [(item.first, item.second) for item in items]
-        cut = truncated(given.model, pairs if len(sides) == 2 else [text for text, _ in pairs])
+        flags = truncated(given.model, pairs if len(sides) == 2 else [text for text, _ in pairs])
+    else:
+        flags = cut(items)
     rows = [
         {
             "id": item.id,
             "given_index": item.second_index if item.first_index is None else item.first_index,
             "name": name,
-            "value": float(value),
+            "value": None if math.isnan(value) else float(value),
             "truncated": flag,
         }
-        for item, numbers, flag in zip(items, values, cut, strict=True)
+        for item, numbers, flag in zip(items, values, flags, strict=True)
         for name, value in zip(names, numbers, strict=True)
     ]
+    side, *others = sides if scores_first else reversed(sides)
     return pass_result(
         TEXT_SCORES,
         TEXT_SCORES.frame(rows),
         failures,
         given.model.info,
         measure=pl.lit(kind),
-        side=pl.lit(sides[-1]),
-        given_side=pl.lit(sides[0] if len(sides) == 2 else None, pl.String()),
+        side=pl.lit(side),
+        given_side=pl.lit(others[0] if others else None, pl.String()),
     )
 
 
 def ls_pass(given: PassInput) -> PassResult:
     """LS_Score's numbers: how likely the tokens of the second side are, and its [CLS] cosine with
     every text of the first."""
-    return _of_pairs(given, given.model.scores, LS_NUMBERS, cut_by_text=True)
+    return scored_pairs(given, given.model.scores, LS_NUMBERS, cut=partial(_cut_texts, given.model))
 
 
 TOKEN_SCORES_PASS = ModelPass("token_scores", "token_encoder", token_pass)

@@ -8,9 +8,9 @@ the first sentences of its source. Numbers go to `text_scores`.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -38,13 +38,9 @@ from claimscore.pipeline.passes.model_pass import (
     PassInput,
     PassResult,
     RecordTexts,
-    failed_side,
-    pass_result,
-    text_pairs,
     truncated,
-    without_rejected,
 )
-from claimscore.tables import TEXT_SCORES
+from claimscore.pipeline.passes.text_scores import BOTH, scored_pairs
 from claimscore.text import split_sentences
 
 #: Pairs whose token embeddings are held at once: five layers of long texts are large.
@@ -56,13 +52,14 @@ Prepared = list[NDArray[np.float32]]
 #: A text and its side, 0 or 1.
 _Own = tuple[int, str]
 Prepare = Callable[[Sequence["TokenLayers"]], Prepared]
-Compare = Callable[[Prepared, Prepared], Mapping[str, float | None]]
+Compare = Callable[[Prepared, Prepared], Sequence[float | None] | None]
 
 
 class _Measure(NamedTuple):
-    """`parts` cuts the text of the first side, `given_parts` (or `parts`) that of the second."""
+    """The `names` of the numbers that `compare` gives, which are null where it gives none; `parts`
+    cuts the text of the first side, `given_parts` (or `parts`) that of the second."""
 
-    kind: str
+    names: Sequence[str]
     n_layers: int
     parts: Parts
     prepare: Prepare
@@ -104,21 +101,6 @@ def scored_tokens(text: TokenLayers) -> NDArray[np.float32]:
     return found
 
 
-def _similarities(a: Prepared, b: Prepared) -> Mapping[str, float | None]:
-    found = mover_similarities(a, b)
-    if found is None:
-        return {"wms": None, "sms": None, "s+wms": None}
-    return {"wms": found.words, "sms": found.sentences, "s+wms": found.both}
-
-
-def _mover_scores(a: Prepared, b: Prepared) -> Mapping[str, float | None]:
-    return {
-        mover_score_name(n, variant): mover_score(a[0], b[0], n=n, variant=variant)
-        for variant in VARIANTS
-        for n in NGRAMS
-    }
-
-
 def aligned_tokens(text: TokenLayers) -> NDArray[np.float32]:
     """The last layer of the tokens that SUPERT compares: all but stop words."""
     kept = [i for i, piece in enumerate(text.pieces) if piece.lower() not in STOP_WORDS]
@@ -126,80 +108,83 @@ def aligned_tokens(text: TokenLayers) -> NDArray[np.float32]:
     return found
 
 
-def _alignments(summary: Prepared, source: Prepared) -> Mapping[str, float | None]:
-    found = supert(np.concatenate(summary), np.concatenate(source)) if summary and source else None
-    return dict(zip(MEASURES, found or (None,) * len(MEASURES), strict=True))
+def _alignment(summary: Prepared, source: Prepared) -> Sequence[float] | None:
+    return supert(np.concatenate(summary), np.concatenate(source)) if summary and source else None
 
 
 SUPERT = _Measure(
-    "supert",
+    MEASURES,
     1,
     split_sentences,
     lambda parts: [aligned_tokens(part) for part in parts],
-    _alignments,
+    _alignment,
     lambda text: split_sentences(text)[:SALIENT],
 )
 SENTENCE_MOVERS = _Measure(
-    "sentence_movers",
+    ("wms", "sms", "s+wms"),
     1,
     split_sentences,
     lambda parts: [word_vectors(part) for part in parts],
-    _similarities,
+    mover_similarities,
 )
+_WAYS = [(n, variant) for variant in VARIANTS for n in NGRAMS]
 MOVER_SCORE = _Measure(
-    "mover_score",
+    [mover_score_name(*way) for way in _WAYS],
     MOVER_LAYERS,
     lambda text: [text],
     lambda parts: [scored_tokens(part) for part in parts],
-    _mover_scores,
+    lambda a, b: [mover_score(a[0], b[0], n=n, variant=variant) for n, variant in _WAYS],
 )
 
 
 def _movers(given: PassInput, measure: _Measure) -> PassResult:
     """The measure's numbers for the first side with each text of the second."""
     encoder: TokenEncoder = given.model
-    first, second = given.need.sides
-    pairs = text_pairs(given.records, first=first, second=second)
-    on_batch = given.listen(len(pairs))
-    rows: list[dict[str, Any]] = []
-    failures: dict[str, dict[str, Any]] = {}  # by record: two groups may hold pairs of one
-    for start in range(0, len(pairs), GROUP_PAIRS):
-        group = pairs[start : start + GROUP_PAIRS]
+    nothing = [None] * len(measure.names)
 
-        def ask(left: list[RecordTexts], done: int = start) -> list[dict[str, Any]]:
-            # The listener may stop the work between the batches of a group.
-            texts = _prepared(encoder, measure, left, lambda _texts: on_batch(done))
-            return [row for pair in left for row in _rows(measure, pair, texts)]
+    def compare(
+        firsts: Sequence[str], seconds: Sequence[str], *, on_batch: OnBatch
+    ) -> NDArray[np.float64]:
+        pairs, rows = list(zip(firsts, seconds, strict=True)), list[Sequence[float | None]]()
+        while len(rows) < len(pairs):
+            done = len(rows)
+            group = pairs[done : done + GROUP_PAIRS]
 
-        side = failed_side((first, second))
-        judged = without_rejected(measure.kind, group, ask, side=side)
-        rows += judged.answer
-        for row in judged.failures:
-            failures.setdefault(row["id"], row)
-        on_batch(start + len(group))
-    return pass_result(
-        TEXT_SCORES,
-        TEXT_SCORES.frame([row for row in rows if row["id"] not in failures]),
-        list(failures.values()),
-        encoder.info,
-        measure=pl.lit(measure.kind),
-        side=pl.lit(first),
-        given_side=pl.lit(second),
-    )
+            def listen(_texts: int, done: int = done) -> None:
+                on_batch(done)  # which may stop the work between the batches of a group
+
+            try:
+                texts = _prepared(encoder, measure, group, listen)
+            except RejectedItemsError as exc:
+                places = tuple(done + place for place in exc.indices)
+                raise RejectedItemsError(str(exc), exc.kind, places) from exc
+            rows += [measure.compare(texts[0, a], texts[1, b]) or nothing for a, b in group]
+            on_batch(len(rows))
+        return np.array(rows, dtype=np.float64).reshape(-1, len(nothing))
+
+    def cut(items: Sequence[RecordTexts]) -> pl.Series:
+        first, second = (
+            [_is_cut(encoder, measure.cut(side, text(item))) for item in items]
+            for side, text in enumerate(BOTH)
+        )
+        return pl.Series(first, dtype=pl.Boolean()) | pl.Series(second, dtype=pl.Boolean())
+
+    return scored_pairs(given, compare, measure.names, cut=cut, scores_first=True)
 
 
-def _sides_of(pair: RecordTexts) -> tuple[_Own, _Own]:
-    return (0, pair.first), (1, pair.second)
+def _is_cut(encoder: TokenEncoder, parts: list[str]) -> bool | None:
+    """Whether a part is longer than the model reads."""
+    return truncated(encoder, parts).any(ignore_nulls=False)
 
 
 def _prepared(
-    encoder: TokenEncoder, measure: _Measure, pairs: Sequence[RecordTexts], on_batch: OnBatch
-) -> dict[_Own, tuple[Prepared, bool | None]]:
-    """Each distinct text's vectors, and whether one of its parts is longer than the model reads.
-
-    `RejectedItemsError` counts pairs, not parts of texts.
-    """
-    texts = dict.fromkeys(own for pair in pairs for own in _sides_of(pair))
+    encoder: TokenEncoder,
+    measure: _Measure,
+    pairs: Sequence[tuple[str, str]],
+    on_batch: OnBatch,
+) -> dict[_Own, Prepared]:
+    """Each distinct text's vectors. `RejectedItemsError` counts pairs, not parts of texts."""
+    texts = dict.fromkeys(own for pair in pairs for own in enumerate(pair))
     of_texts = [(own, measure.cut(*own)) for own in texts]
     owners = [own for own, parts in of_texts for _ in parts]
     flat = [part for _, parts in of_texts for part in parts]
@@ -207,28 +192,9 @@ def _prepared(
         layers = iter(encoder.token_layers(flat, measure.n_layers, on_batch=on_batch))
     except RejectedItemsError as exc:
         rejected = {owners[index] for index in exc.indices}
-        places = [i for i, pair in enumerate(pairs) if rejected.intersection(_sides_of(pair))]
+        places = [i for i, pair in enumerate(pairs) if rejected.intersection(enumerate(pair))]
         raise RejectedItemsError(str(exc), exc.kind, tuple(places)) from exc
-    cut = iter(truncated(encoder, flat))
-    found = {}
-    for own, parts in of_texts:
-        flags = [next(cut) for _ in parts]
-        vectors = measure.prepare([next(layers) for _ in parts])
-        found[own] = vectors, None if None in flags else any(flags)
-    return found
-
-
-def _rows(
-    measure: _Measure, pair: RecordTexts, texts: Mapping[_Own, tuple[Prepared, bool | None]]
-) -> Iterator[dict[str, Any]]:
-    (one, cut), (other, other_cut) = (texts[own] for own in _sides_of(pair))
-    beside = {
-        "id": pair.id,
-        "given_index": pair.second_index,
-        "truncated": None if cut is None or other_cut is None else cut or other_cut,
-    }
-    for name, value in measure.compare(one, other).items():
-        yield beside | {"name": name, "value": value}
+    return {own: measure.prepare([next(layers) for _ in parts]) for own, parts in of_texts}
 
 
 SENTENCE_MOVERS_PASS = ModelPass(
