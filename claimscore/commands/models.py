@@ -168,32 +168,18 @@ def _served_facts(model: str, role: str | None, config: EncoderConfig) -> dict[s
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
-    """One fact a line; those that do not apply are left out."""
+    """One fact a line, as `--json` names it; those that do not apply are left out."""
     from claimscore.console.table import print_facts
+    from claimscore.metrics.base import spelled
 
-    def named(text: str, *names: str) -> str:
-        """The text with these facts in it, where the model has them."""
-        return text.format(**facts) if all(facts.get(name) for name in names) else ""
-
-    probe = ", ".join(f"{name} {p:.4f}" for name, p in facts.get("probe", {}).items())
-    shown = {
-        "model": named("{model} ({revision})"),
-        "role": facts["role"],
-        "server": facts.get("server"),
-        "runs": named("{runs}: {family}", "runs"),
-        "label order": ", ".join(facts.get("labels") or ()),
-        "token limit": named("{token_limit:,} tokens; longer inputs are cut", "token_limit"),
-        "batches": named("{batch_tokens:,} tokens a forward pass", "batch_tokens"),
-        "requests": named("{batch} items each, {in_flight} at a time", "batch"),
-        "vectors": named("{dimensions} numbers", "dimensions"),
-        "device": named("{device}", "device"),
-        "dtype": facts["dtype"] if facts["dtype"] != "unknown" else "",
-        "probe": probe and f"{' / '.join(facts['texts'])} -> {probe}",
-    }
-    if "stored" in facts:
-        untold = "not stored across runs: the server does not tell its model's version"
-        shown["results"] = "stored across runs" if facts["stored"] else untold
-    print_facts([(name, text) for name, text in shown.items() if text])
+    shown = []
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            value = [f"{label} {number:.4f}" for label, number in value.items()]
+        text = ", ".join(value) if isinstance(value, list | tuple) else spelled(value)
+        if text not in ("None", "unknown"):
+            shown.append((name.replace("_", " "), text))
+    print_facts(shown)
 
 
 # Trainings

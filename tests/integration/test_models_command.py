@@ -31,7 +31,7 @@ def test_it_says_what_a_model_is_and_how_it_runs(
     assert (facts["token_limit"], facts["batch_tokens"]) == (64, 1024)
     assert (facts["device"], facts["dtype"]) == ("cpu", "float32")
     said = cli(*call).out
-    assert f"{runs}: {family}" in said
+    assert f"runs          {runs}\n" in said
     assert ("contradiction, neutral, entailment" in said) == (role == "nli")
 
 

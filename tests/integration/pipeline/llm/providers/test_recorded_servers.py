@@ -132,10 +132,10 @@ def test_a_verdict_of_one_word(server: str, words: str, cli: Command, tmp_path: 
 @pytest.mark.parametrize(
     ("server", "what", "status", "words"),
     [
-        ("infinity", "answer", 0, "32 numbers"),
+        ("infinity", "answer", 0, "32\n"),
         ("infinity", "wrong key", 2, "401"),
         ("infinity", "empty", 2, "422"),
-        ("llama-embeddings", "answer", 0, "576 numbers"),
+        ("llama-embeddings", "answer", 0, "576\n"),
         ("llama-embeddings", "wrong key", 2, "401"),
         ("llama-embeddings", "too long", 2, "is too large to process"),
     ],
