@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
         model = given.out / name
         texts.select("source", "summary").write_ndjson(file := model.with_suffix(".jsonl"))
         config = LSTrainingConfig((str(file),), model, given.backbone, **settings)
-        print(train_ls_score(config))
+        print(train_ls_score(config).facts)
         chosen = rows.select("id", "source", "summary")
         result = claimscore.evaluate(chosen, ["ls-score"], ls_model=str(model))
         add(name, [result.scores["ls-score"]] * len(RATINGS))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from claimscore.commands.evaluate import finish
 from claimscore.commands.options import (
     EXIT_OK,
     Group,
@@ -196,17 +197,17 @@ def train() -> None:
 @output_options
 def train_ls_score(config: LSTrainingConfig, quiet: bool, as_json: bool) -> None:
     """Train LS_Score on documents and good summaries."""
-    from claimscore.console.evaluations import print_ls_training, training_display
+    from claimscore.console.evaluations import training_display
     from claimscore.training.ls_score import train_ls_score as train_model
 
-    print_ls_training(train_model(config, training_display(quiet or as_json)), as_json)
+    finish(train_model(config, training_display(quiet or as_json)), as_json)
 
 
 @train.command("summac-conv", settings={"config": f"{_RECIPES}:SummaCTrainingConfig"})
 @output_options
 def train_summac_conv(config: SummaCTrainingConfig, quiet: bool, as_json: bool) -> None:
     """Train SummaC-Conv on labelled summaries; a run takes it as `summac-conv:weights=FILE`."""
-    from claimscore.console.evaluations import print_summac_training, training_display
+    from claimscore.console.evaluations import training_display
     from claimscore.training.summac_conv import train_summac_conv as train_model
 
-    print_summac_training(train_model(config, training_display(quiet or as_json)), as_json)
+    finish(train_model(config, training_display(quiet or as_json)), as_json)

@@ -11,17 +11,17 @@ import difflib
 import random
 import re
 import string
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.errors import InputError
+from claimscore.evaluation.result import EvaluationResult, Section, fixed
 from claimscore.metrics.linguistic_semantic import ALPHA
 from claimscore.pipeline.encoders.batching import longest_first, pad, plan_batches
 from claimscore.pipeline.encoders.devices import resolve_device
@@ -246,18 +246,6 @@ class LSEpoch(NamedTuple):
     first_share: float
 
 
-@dataclass(frozen=True)
-class LSTrainingResult:
-    """The folder, the numbers of records, and each epoch; epoch 0 is the untrained model."""
-
-    model: Path
-    records: int
-    held_out: int
-    skipped: int
-    best_epoch: int
-    epochs: tuple[LSEpoch, ...]
-
-
 class Ranker(nn.Module):
     """Backbone and head with the scores, the loss, and one pass over the records."""
 
@@ -362,8 +350,9 @@ def hinges(scores: Tensor) -> Tensor:
     return F.relu(1 - (scores[0] - scores[1:])).sum()
 
 
-def train_ls_score(config: LSTrainingConfig, progress: OnTraining = silent) -> LSTrainingResult:
-    """Train, and write the epoch that ranks best on the held-out records.
+def train_ls_score(config: LSTrainingConfig, progress: OnTraining = silent) -> EvaluationResult:
+    """Train, and write the epoch that ranks best on the held-out records; the table `epochs` has
+    all, epoch 0 the untrained model.
 
     Best is the largest share of held-out records whose good summary scores above all its
     negatives, then the smallest loss; the untrained model only where ``epochs`` is 0. After an
@@ -410,5 +399,25 @@ def train_ls_score(config: LSTrainingConfig, progress: OnTraining = silent) -> L
         model.load_state_dict(kept)
     settings = LSSettings(limit, config.recipe())
     write_checkpoint(config.out, settings, model.head, backbone)
-    counts = (len(drawn.learning), len(drawn.held_out), drawn.skipped)
-    return LSTrainingResult(config.out, *counts, best.epoch, tuple(epochs))
+    facts = {
+        **{"model": str(config.out), "best_epoch": best.epoch, "records": len(drawn.learning)},
+        **{"held_out": len(drawn.held_out), "skipped": drawn.skipped},
+    }
+    table = pl.DataFrame(epochs, schema=LSEpoch._fields, orient="row")
+    return EvaluationResult(
+        "ls-score", "LS_Score", config, {"epochs": table}, facts, [_section(facts, epochs)]
+    )
+
+
+def _section(facts: Mapping[str, Any], epochs: Sequence[LSEpoch]) -> Section:
+    """Where the model is, and how each epoch ranks the held-out records."""
+    note = (
+        "model: {model}   epoch {best_epoch} of {records:,} records, {held_out:,} held out, "
+        "{skipped:,} could not be used"
+    )
+    rows = [
+        (str(epoch), fixed(loss, 4), fixed(held_out_loss, 4), f"{100 * share:.1f}")
+        for epoch, loss, held_out_loss, share in epochs
+    ]
+    header = ("epoch", "loss", "held-out loss", "good summary first, %")
+    return Section("LS_Score", header, rows, (note.format(**facts),))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.errors import InputError
+from claimscore.evaluation.result import EvaluationResult, Section, fixed
 from claimscore.metrics.base import ChunkTables, PassRequirement
 from claimscore.metrics.summac import (
     CUT_VALUES,
@@ -64,23 +64,6 @@ SETTINGS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class SummaCTrainingResult:
-    """The weights' file, and what it was made from; losses are cross-entropies, a mean each.
-
-    `skipped` are records without text on a side; `epoch` is the one with the lowest held-out loss.
-    """
-
-    weights: Path
-    examples: int
-    consistent: int
-    held_out: int
-    skipped: int
-    epoch: int
-    train_loss: float
-    held_out_loss: float | None
-
-
 class ConvModel(nn.Module):
     """The two linear layers, with the parameter names of the published checkpoint."""
 
@@ -101,8 +84,10 @@ def train_summac_conv(
     config: SummaCTrainingConfig,
     progress: OnTraining = silent,
     classifier: PairClassifier | None = None,
-) -> SummaCTrainingResult:
-    """Compute the NLI of every record, train, and write the weights of the best epoch.
+) -> EvaluationResult:
+    """Compute the NLI of every record, train, and write the weights of the best epoch: the one with
+    the lowest held-out loss. Losses are cross-entropies, a mean each; `skipped` are records without
+    text on a side.
 
     Results of the NLI model are stored as those of runs. `InputError` for a table that cannot be
     read, has one label only, or no text to compare.
@@ -124,16 +109,24 @@ def train_summac_conv(
     _check_labels(config, [label for _, label in training])
     best = fit(config, training, held_out, progress)
     best.weights.save(config.out, {**SETTINGS, "nli": f"{model.info.model}@{model.info.revision}"})
-    return SummaCTrainingResult(
-        weights=config.out,
-        examples=len(training),
-        consistent=sum(label for _, label in training),
-        held_out=len(held_out),
-        skipped=records.height - len(labels),
-        epoch=best.number,
-        train_loss=best.train_loss,
-        held_out_loss=best.held_out_loss,
+    facts = {
+        "weights": str(config.out),
+        "examples": len(training),
+        "consistent": sum(label for _, label in training),
+        "held_out": len(held_out),
+        "skipped": records.height - len(labels),
+        "epoch": best.number,
+        "train_loss": best.train_loss,
+        "held_out_loss": best.held_out_loss,
+    }
+    lines = (
+        "{examples:,} summaries, {consistent:,} consistent; {held_out:,} held out; {skipped:,} "
+        "without text to compare",
+        "weights: {weights}   epoch {epoch}",
+        f"cross-entropy: {best.train_loss:.4f}, held out {fixed(best.held_out_loss, 4, 'none')}",
     )
+    section = Section("SummaC-Conv", notes=tuple(line.format(**facts) for line in lines))
+    return EvaluationResult("summac-conv", "SummaC-Conv", config, {}, facts, [section])
 
 
 def _matrices(

@@ -65,16 +65,16 @@ def test_the_best_epoch_ranks_good_summaries_first(
 ) -> None:
     shown: list[TrainingProgress] = []
     result = train_ls_score(config, shown.append)
-    before, *trained = result.epochs
-    assert (result.records, result.held_out, result.skipped) == (15, 9, 0)
-    assert trained[-1].held_out_loss < before.held_out_loss
-    ranks = [(epoch.first_share, -epoch.held_out_loss) for epoch in trained]
-    assert result.best_epoch == 1 + ranks.index(max(ranks))
+    before, *trained = result.tables["epochs"].iter_rows(named=True)
+    assert [result.facts[name] for name in ("records", "held_out", "skipped")] == [15, 9, 0]
+    assert trained[-1]["held_out_loss"] < before["held_out_loss"]
+    ranks = [(epoch["first_share"], -epoch["held_out_loss"]) for epoch in trained]
+    assert result.facts["best_epoch"] == 1 + ranks.index(max(ranks))
     assert [line.step for line in shown] == list(range(1, 13))
-    again = train_ls_score(replace(config, out=tmp_path / "again"))
-    assert content(again.model) == content(config.out)
-    other = train_ls_score(replace(config, out=tmp_path / "other", seed=7))
-    assert content(other.model) != content(config.out)
+    train_ls_score(replace(config, out=tmp_path / "again"))
+    assert content(tmp_path / "again") == content(config.out)
+    train_ls_score(replace(config, out=tmp_path / "other", seed=7))
+    assert content(tmp_path / "other") != content(config.out)
 
 
 def test_training_scores_as_the_model_does(config: LSTrainingConfig) -> None:
@@ -115,7 +115,8 @@ def test_command_shows_every_epoch(tmp_path: Path, cli: Command) -> None:
     table = write_jsonl(tmp_path / "few.jsonl", toy_rows(4))
     call = ("train", "ls-score", table, "--out", tmp_path / "model", "--device", "cpu")
     lines = cli(*call).out.splitlines()
-    assert [line.split()[0] for line in lines if line] == ["epoch", *"0123", "model:"]
+    rows = [line.split()[0] for line in lines if line.strip(" ─")]
+    assert rows == ["LS_Score", "epoch", *"0123", "model:"]
 
 
 @pytest.mark.parametrize(
