@@ -1,9 +1,9 @@
 """One vector a text, from a sentence encoder: the numbers that sentence-transformers gives.
 
 The steps from token states to a vector are read from a sentence-transformers folder, `modules.json`
-and the folders that it names: one pooling, then dense layers and normalisation. A plain encoder has
-none of it and gets the mean over its tokens. Everything else that a model may ask for is refused:
-an embedding that leaves a step out is another model's.
+and the folder of its pooling, after which vectors may be normalised. A plain encoder has none of it
+and gets the mean over its tokens. Everything else that a model may ask for is refused: an embedding
+that leaves a step out is another model's.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from claimscore.config import EncoderConfig
@@ -38,29 +36,17 @@ LAYOUT_FILES = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "[0-9]_*/config.json",
-    "[0-9]_*/model.safetensors",
 )
-
-Step = Callable[[Tensor], Tensor]
-
-_ACTIVATIONS = {"Identity": nn.Identity, "Tanh": nn.Tanh, "ReLU": nn.ReLU, "GELU": nn.GELU}
-
-
-def normalised(vectors: Tensor) -> Tensor:
-    """Unit length; a zero vector stays one."""
-    return F.normalize(vectors, dim=-1)
 
 
 class SentenceLayout(NamedTuple):
-    """How the token states of rows become vectors ``[rows, d]``.
+    """How the token states of rows become vectors ``[rows, d]``, of unit length where `normalised`.
 
-    ``names`` are the steps in words. ``limit`` is the most tokens that the authors let the model
-    read, None where they do not say.
+    ``limit`` is the most tokens that the authors let the model read, None where they do not say.
     """
 
     pooling: str
-    steps: tuple[Step, ...]
-    names: tuple[str, ...]
+    normalised: bool = False
     limit: int | None = None
     lower_case: bool = False
 
@@ -70,14 +56,12 @@ class SentenceLayout(NamedTuple):
         return self.pooling == "cls"
 
     def vectors(self, states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
-        """Pool states ``[tokens, dim]`` of rows one after another, then take the steps in order.
+        """Pool states ``[tokens, dim]`` of rows one after another.
 
         Where `reads_first_only`, states are those of the first tokens, ``[rows, dim]``.
         """
         pooled = POOLINGS[self.pooling](states, lengths)
-        for step in self.steps:
-            pooled = step(pooled)
-        return pooled
+        return F.normalize(pooled, dim=-1) if self.normalised else pooled
 
 
 def _mean(states: Tensor, lengths: NDArray[np.int64]) -> Tensor:
@@ -91,9 +75,9 @@ POOLINGS: dict[str, Callable[[Tensor, NDArray[np.int64]], Tensor]] = {
 }
 
 #: The mean over all tokens, special ones included.
-PLAIN = SentenceLayout("mean", (), ("mean",))
+PLAIN = SentenceLayout("mean")
 #: What the authors of all-MiniLM-L6-v2 let it read, and what they do with its states.
-EMBEDDED_LAYOUT = SentenceLayout("mean", (normalised,), ("mean", "normalize"), limit=256)
+EMBEDDED_LAYOUT = SentenceLayout("mean", normalised=True, limit=256)
 
 
 class BatchedEmbedder(TextModel):
@@ -115,7 +99,7 @@ class BatchedEmbedder(TextModel):
         """The settings besides `info` that change the numbers, for the stored results."""
         return {
             "limit": str(self.limit),
-            "layout": " ".join(self.layout.names),
+            "layout": f"{self.layout.pooling}{' normalize' * self.layout.normalised}",
             "lower_case": str(self.layout.lower_case),
             "packed": str(self.packed),
         }
@@ -156,7 +140,7 @@ def load(config: EncoderConfig) -> BatchedEmbedder:
     if getattr(settings, "is_encoder_decoder", False):
         raise ConfigError(f"{source.name} is not a plain encoder; name another sentence encoder")
     embedded = source.name == EMBEDDED
-    layout = EMBEDDED_LAYOUT if embedded else read_layout(source, loader.device)
+    layout = EMBEDDED_LAYOUT if embedded else read_layout(source)
     if layout is PLAIN:
         logger.warning(
             "%s is no sentence-transformers model: the mean over its tokens is used", source.name
@@ -164,7 +148,7 @@ def load(config: EncoderConfig) -> BatchedEmbedder:
     return BatchedEmbedder(loader.backbone(source, settings), layout, config.batch_tokens)
 
 
-def read_layout(source: ModelFolder, device: torch.device) -> SentenceLayout:
+def read_layout(source: ModelFolder) -> SentenceLayout:
     """The layout of a model's folder; `PLAIN` where it has no `modules.json`.
 
     `ConfigError` for a module, a pooling or an option that is not known here.
@@ -188,24 +172,15 @@ def read_layout(source: ModelFolder, device: torch.device) -> SentenceLayout:
     _refuse_prompt(source)
     settings = _settings(source, source.folder / "sentence_bert_config.json")
     pooling = _pooling(source, folders[1])
-    steps: list[Step] = []
-    names = [pooling]
-    for kind, folder in zip(kinds[2:], folders[2:], strict=True):
-        if kind == "Dense":
-            steps.append(_dense(source, folder, device))
-        elif kind == "Normalize":
-            steps.append(normalised)
-        else:
-            raise ConfigError(
-                f"{source.name}: its module {kind} is not known here (known: Transformer, "
-                "Pooling, Dense, Normalize); name another sentence encoder"
-            )
-        names.append(kind.lower())
+    if others := [kind for kind in kinds[2:] if kind != "Normalize"]:
+        raise ConfigError(
+            f"{source.name}: its module {others[0]} is not known here (known: Transformer, "
+            "Pooling, Normalize); name another sentence encoder"
+        )
     limit = settings.get("max_seq_length")
     return SentenceLayout(
         pooling,
-        tuple(steps),
-        tuple(names),
+        normalised=len(kinds) > 2,
         limit=None if limit is None else int(limit),
         lower_case=bool(settings.get("do_lower_case")),
     )
@@ -238,34 +213,6 @@ def _pooling(source: ModelFolder, folder: Path) -> str:
             f"(known: {', '.join(POOLINGS)}); name another sentence encoder"
         )
     return str(pooling)
-
-
-def _dense(source: ModelFolder, folder: Path, device: torch.device) -> nn.Module:
-    settings = _settings(source, folder / "config.json", needed=True)
-    activation = str(settings.get("activation_function", "")).rpartition(".")[2]
-    if activation not in _ACTIVATIONS:
-        raise ConfigError(
-            f"{source.name}: the activation {activation or '(none)'} of its dense layer is not "
-            f"known here (known: {', '.join(_ACTIVATIONS)}); name another sentence encoder"
-        )
-    path = folder / "model.safetensors"
-    if not path.is_file():
-        raise ConfigError(
-            f"{source.name} has no {folder.name}/model.safetensors; pickled weights are never "
-            "read: save the model again with today's sentence-transformers"
-        )
-    try:
-        weights = load_file(path)
-        bias = bool(settings.get("bias", True))
-        with torch.random.fork_rng(devices=[]):
-            linear = nn.Linear(int(settings["in_features"]), int(settings["out_features"]), bias)
-        linear.load_state_dict(
-            {name.removeprefix("linear."): value.float() for name, value in weights.items()}
-        )
-    except (SafetensorError, OSError, RuntimeError, KeyError, TypeError, ValueError) as exc:
-        reason = next(iter(str(exc).splitlines()), type(exc).__name__)
-        raise ConfigError(f"{source.name}: {path} cannot be read: {reason}") from exc
-    return nn.Sequential(linear, _ACTIVATIONS[activation]()).to(device).eval()
 
 
 def _settings(source: ModelFolder, path: Path, *, needed: bool = False) -> dict[str, Any]:
