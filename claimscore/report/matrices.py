@@ -7,7 +7,7 @@ both directions takes 800 bytes and 100 more for its labels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from claimscore.blocks import blocks_on_side
 from claimscore.config import LLM_VERIFIER
-from claimscore.metrics.claims import NO_CELLS
+from claimscore.metrics.claims import NO_CELLS, Cells, cells_by_record
 from claimscore.metrics.fact_similarity import MATCH, SIDES, facts_by_side, similarities_by_record
+from claimscore.metrics.summac import PROBABILITIES
 from claimscore.metrics.support import UNSURE, uncertainty
 from claimscore.report.record_texts import cut_off
 from claimscore.report.report_tables import MAX_MATRIX_CHARS
@@ -52,50 +53,37 @@ class LabelMatrices:
     """The NLI rows of a chunk, found again by their record and the sides of their two texts."""
 
     def __init__(self, nli: pl.DataFrame) -> None:
-        cells = nli.group_by("id", "premise_side", "hypothesis_side").agg(
-            "premise_index", "hypothesis_index", "entailment", "neutral", "contradiction"
-        )
-        self._cells: dict[str, dict[tuple[str, str], _Direction]] = {}
-        for record, premise, hypothesis, *lists in cells.iter_rows():
-            indices = np.array(lists[:2], np.intp)
-            direction = _Direction(indices[0], indices[1], np.array(lists[2:], np.float32).T)
-            self._cells.setdefault(record, {})[premise, hypothesis] = direction
+        names = "id", *PROBABILITIES, "premise_side", "hypothesis_side"
+        cells = nli.select(*names, row="premise_index", column="hypothesis_index")
+        self._cells: dict[str, dict[tuple[Any, ...], Cells]] = {}
+        both = cells.partition_by(names[-2:], as_dict=True, include_key=False)
+        for sides, rows in both.items():
+            for record, of_record in cells_by_record(rows).items():
+                self._cells.setdefault(record, {})[sides] = of_record
 
     def of(self, record: str) -> list[JSON]:
         """The matrices of a record, one for both directions of two sides."""
         cells = self._cells.get(record, {})
         both = {tuple(sorted(sides, key=_side_rank)) for sides in cells}
         return [
-            self._matrix(a, b, cells.get((a, b), _NOTHING), cells.get((b, a), _NOTHING))
+            self._matrix(a, b, cells.get((a, b), NO_CELLS), cells.get((b, a), NO_CELLS))
             if a != b
-            else self._matrix(a, a, cells[a, a], _NOTHING)
+            else self._matrix(a, a, cells[a, a], NO_CELLS)
             for a, b in sorted(both, key=lambda sides: list(map(_side_rank, sides)))
         ]
 
-    def _matrix(self, a: str, b: str, there: _Direction, back: _Direction) -> JSON:
-        rows = int(max(there.premise.max(initial=0), back.hypothesis.max(initial=0))) + 1
-        columns = int(max(there.hypothesis.max(initial=0), back.premise.max(initial=0))) + 1
+    def _matrix(self, a: str, b: str, there: Cells, back: Cells) -> JSON:
+        rows, columns = map(max, there.shape, back.shape[::-1])
         matrix: JSON = {"rows": a, "columns": b, "size": [rows, columns]}
         if rows * columns > MAX_CELLS:
             return matrix
         forward, backward = np.full((2, rows * columns, 3), np.nan, np.float32)
-        forward[there.premise * columns + there.hypothesis] = there.p
-        backward[back.hypothesis * columns + back.premise] = back.p
+        forward[there.row * columns + there.column] = there.values
+        backward[back.column * columns + back.row] = back.values
         matrix["labels"] = _labels(forward, backward)
-        matrix["forward"] = _encode(forward) if len(there.p) else None
-        matrix["backward"] = _encode(backward) if len(back.p) else None
+        matrix["forward"] = _encode(forward) if len(there.row) else None
+        matrix["backward"] = _encode(backward) if len(back.row) else None
         return matrix
-
-
-class _Direction(NamedTuple):
-    """The pairs of two sides in one direction: two indices ``[n]`` and probabilities ``[n, 3]``."""
-
-    premise: NDArray[np.intp]
-    hypothesis: NDArray[np.intp]
-    p: NDArray[np.float32]
-
-
-_NOTHING = _Direction(np.empty(0, np.intp), np.empty(0, np.intp), np.empty((0, 3), np.float32))
 
 
 def _side_rank(side: str) -> tuple[int, str]:
