@@ -16,17 +16,8 @@ from claimscore.tables import SOURCE_SIDE, texts_on_side
 from claimscore.text import split_sentences
 
 #: `2sents` slides (every sentence with its successor, the last alone), as the authors' code does;
-#: `2sents_disjoint` cuts into pairs, as their paper says; `mixed` is sentences, then paragraphs;
-#: `window` is not theirs: neighbouring sentences that a model can read at once.
-GRANULARITIES = (
-    "sentence",
-    "2sents",
-    "2sents_disjoint",
-    "paragraph",
-    "document",
-    "mixed",
-    "window",
-)
+#: `2sents_disjoint` cuts into pairs, as their paper says; `mixed` is sentences, then paragraphs.
+GRANULARITIES = ("sentence", "2sents", "2sents_disjoint", "paragraph", "document", "mixed")
 SPLITTERS = ("rules", "punkt")
 
 #: `code` drops short blocks and cuts long documents as the authors' code does, `all` does not.
@@ -36,11 +27,7 @@ KEEP = ("all", "code")
 SHORT_CHARACTERS = 10
 MAX_DOCUMENT_BLOCKS = 100
 
-#: The most words of a window: some 200 tokens of English, which leave room for a sentence beside
-#: them in a model of 256.
-WINDOW_WORDS = 150
-
-_OF_SENTENCES = frozenset(("sentence", "2sents", "2sents_disjoint", "mixed", "window"))
+_OF_SENTENCES = frozenset(("sentence", "2sents", "2sents_disjoint", "mixed"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,8 +63,6 @@ class Cut:
             return _joined_pairs(sentences, 1)
         if self.granularity == "2sents_disjoint":
             return _joined_pairs(sentences, 2)
-        if self.granularity == "window":
-            return _windows(sentences)
         return sentences + paragraphs
 
     def document_blocks(self, texts: Sequence[str]) -> list[str]:
@@ -131,11 +116,6 @@ def _paragraphs(text: str) -> list[str]:
 
 def _joined_pairs(sentences: Sequence[str], step: int) -> list[str]:
     return [" ".join(sentences[i : i + 2]) for i in range(0, len(sentences), step)]
-
-
-def _windows(sentences: Sequence[str]) -> list[str]:
-    spans = window_spans([len(sentence.split()) for sentence in sentences], WINDOW_WORDS)
-    return [" ".join(sentences[i] for i in span) for span in spans]
 
 
 def window_spans(sizes: Sequence[int], most: int) -> list[range]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS, WINDOW_WORDS, Cut, find_cut
+from claimscore.blocks import GRANULARITIES, KEEP, SPLITTERS, Cut, find_cut, window_spans
 from claimscore.errors import ConfigError
 
 #: A cut that leaves out what SummaC's code leaves out.
@@ -59,13 +59,12 @@ def test_only_the_code_reads_at_most_a_hundred_blocks_of_a_document() -> None:
 
 @given(st.lists(st.integers(1, 90), max_size=30))
 def test_windows_lose_no_sentence_and_none_could_be_joined(sizes: list[int]) -> None:
-    sentences = [" ".join(["Words", *["go"] * (size - 1)]) + "." for size in sizes]
-    windows = Cut("window").blocks(" ".join(sentences))
-    assert " ".join(windows) == " ".join(sentences)
-    counts = [len(window.split()) for window in windows]
-    assert all(count <= WINDOW_WORDS for count in counts)
-    firsts = [len(window.partition(".")[0].split()) for window in windows]
-    assert all(a + b > WINDOW_WORDS for a, b in zip(counts[:-1], firsts[1:], strict=True))
+    windows = window_spans(sizes, 60)
+    assert [place for window in windows for place in window] == list(range(len(sizes)))
+    sums = [sum(sizes[place] for place in window) for window in windows]
+    assert all(total <= 60 or len(w) == 1 for total, w in zip(sums, windows, strict=True))
+    firsts = [sizes[window.start] for window in windows[1:]]
+    assert all(a + b > 60 for a, b in zip(sums, firsts, strict=False))
 
 
 @given(st.text(), st.sampled_from(GRANULARITIES), st.sampled_from(KEEP))
