@@ -12,6 +12,7 @@ import random
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,21 +77,14 @@ class DrawnRecords(NamedTuple):
     skipped: int
 
 
+@dataclass(frozen=True)
 class CandidateMaker:
     """Turns a document and its summary into candidates, always the same for the same seed."""
 
-    def __init__(
-        self,
-        tokenizer: Any,  # transformers' tokenizers are untyped
-        negatives: Sequence[str],
-        *,
-        seed: int,
-        max_tokens: int,
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._negatives = tuple(negatives)
-        self._seed = seed
-        self._max_tokens = max_tokens
+    tokenizer: Any  # transformers' tokenizers are untyped
+    negatives: Sequence[str]
+    seed: int
+    max_tokens: int
 
     def __call__(self, document: str, summary: str) -> Candidates | None:
         """The candidates; None where there is nothing to rank.
@@ -104,8 +98,8 @@ class CandidateMaker:
         pieces = self._pieces(summary)
         good = self._ids(pieces)
         summaries = [good]
-        for name in self._negatives:
-            rng = random.Random(f"{self._seed} {name} {document} {summary}")
+        for name in self.negatives:
+            rng = random.Random(f"{self.seed} {name} {document} {summary}")
             if name == "delete":
                 bad = self._ids(delete_pieces(pieces, rng))
             else:
@@ -126,14 +120,14 @@ class CandidateMaker:
         return " ".join(word for words in disorder_words(sentences, rng) for word in words)
 
     def _pieces(self, text: str) -> list[str]:
-        ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        pieces: list[str] = self._tokenizer.convert_ids_to_tokens(ids)
+        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        pieces: list[str] = self.tokenizer.convert_ids_to_tokens(ids)
         return pieces
 
     def _ids(self, pieces: Sequence[str]) -> list[int]:
         """Ids between [CLS] and [SEP], cut to the most tokens."""
-        ids = self._tokenizer.convert_tokens_to_ids(list(pieces[: self._max_tokens - 2]))
-        return [self._tokenizer.cls_token_id, *ids, self._tokenizer.sep_token_id]
+        ids = self.tokenizer.convert_tokens_to_ids(list(pieces[: self.max_tokens - 2]))
+        return [self.tokenizer.cls_token_id, *ids, self.tokenizer.sep_token_id]
 
 
 def draw_records(
