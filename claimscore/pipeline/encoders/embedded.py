@@ -26,8 +26,10 @@ from torch.nn import functional as F
 
 from claimscore import minilm
 from claimscore.errors import ConfigError
+from claimscore.pipeline.encoders.backbone import LoadedEncoder
 from claimscore.pipeline.encoders.packed import Layer, LayerParts, PackedBackbone
 from claimscore.pipeline.encoders.packed_families import BERT_PARTS, linear_of
+from claimscore.pipeline.encoders.protocols import ModelInfo
 from claimscore.text import NORMAL_FORM
 
 ADAPTER_PATH = Path(__file__).parent / "data" / "embedded_nli.safetensors"
@@ -80,25 +82,13 @@ class SegmentHead(nn.Module):
         return logits
 
 
-class PackedEncoder(NamedTuple):
-    """The backbone as a run uses it: packed and without transformers.
-
-    ``limit`` is how many tokens it can read, the special ones included.
-    """
-
-    backbone: PackedBackbone
-    tokenizer: WordPieces
-    limit: int
-
-
 class PackedNLI(NamedTuple):
     """The embedded NLI model as a run uses it: the adapted backbone, and what follows it."""
 
-    encoder: PackedEncoder
+    encoder: LoadedEncoder
     head: SegmentHead
     temperature: float
     threshold: float | None
-    revision: str
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -108,20 +98,22 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def load_packed(
+    info: ModelInfo,
     folder: Path,
     settings: Mapping[str, Any],
     *,
     device: torch.device,
     dtype: torch.dtype,
     weights: Mapping[str, Tensor] | None = None,
-) -> PackedEncoder:
+) -> LoadedEncoder:
     """Return the backbone in a folder from `minilm.find`, by default with its own weights.
 
     ``settings`` may name fewer layers than it has; ``dtype`` is that of the products.
     """
     weights = load_file(folder / "model.safetensors") if weights is None else weights
     tokenizer = WordPieces(folder)
-    return PackedEncoder(
+    return LoadedEncoder(
+        info,
         packed_bert(weights, settings, device=device, dtype=dtype),
         tokenizer,
         min(tokenizer.model_max_length, int(settings["max_position_embeddings"])),
@@ -129,7 +121,7 @@ def load_packed(
 
 
 def load_packed_nli(
-    *, device: torch.device, dtype: torch.dtype, offline: bool = False
+    info: ModelInfo, *, device: torch.device, dtype: torch.dtype, offline: bool = False
 ) -> PackedNLI:
     """Return the embedded NLI model, packed: the numbers of `EmbeddedNLI` in `scripts/judge`."""
     folder = minilm.find(offline=offline)
@@ -139,11 +131,10 @@ def load_packed_nli(
         head = SegmentHead(int(settings["hidden_size"]))
     apply_adapter(content, weights, head)
     return PackedNLI(
-        load_packed(folder, settings, device=device, dtype=dtype, weights=weights),
+        load_packed(info, folder, settings, device=device, dtype=dtype, weights=weights),
         head.to(device).eval(),
         content.temperature,
         content.threshold,
-        adapter_revision(),
     )
 
 

@@ -321,10 +321,9 @@ class ModelLoader:
             backbone = encoder_backbone(model, tokenizer, dtype=self.dtype)
             return LoadedEncoder(info, backbone, tokenizer, limit)
         info = ModelInfo(EMBEDDED, source.revision, self.config.dtype)
-        own = embedded.load_packed(
-            source.folder, vars(settings), device=self.device, dtype=self.dtype
+        return embedded.load_packed(
+            info, source.folder, vars(settings), device=self.device, dtype=self.dtype
         )
-        return LoadedEncoder(info, *own)
 
     def encoder(self, source: ModelFolder, settings: Any = None) -> LoadedModel:
         """Load an encoder without the head that its checkpoint may have."""

@@ -34,7 +34,12 @@ from claimscore.pipeline.encoders.backbone import (
     row_sums,
 )
 from claimscore.pipeline.encoders.distinct import DistinctPairs, Pair, distinct_pairs
-from claimscore.pipeline.encoders.embedded import ID2LABEL, PackedNLI, load_packed_nli
+from claimscore.pipeline.encoders.embedded import (
+    ID2LABEL,
+    PackedNLI,
+    adapter_revision,
+    load_packed_nli,
+)
 from claimscore.pipeline.encoders.loading import (
     EMBEDDED,
     LoadedModel,
@@ -196,16 +201,13 @@ def load(config: EncoderConfig) -> BatchedPairClassifier:
         settings = load_config(source)
         columns = label_columns(source.name, settings.id2label)
         return load_classifier(loader, source, settings, columns)
-    own = load_packed_nli(device=loader.device, dtype=loader.dtype, offline=config.offline)
+    info = ModelInfo(EMBEDDED, adapter_revision(), loader.config.dtype)
+    own = load_packed_nli(info, device=loader.device, dtype=loader.dtype, offline=config.offline)
+    _, backbone, tokenizer, limit = own.encoder
     return BatchedPairClassifier(
-        ModelInfo(EMBEDDED, own.revision, loader.config.dtype),
-        PairLogits.of(own.encoder.backbone, partial(_segment_logits, own)),
-        PairTokenizer(
-            own.encoder.tokenizer,
-            own.encoder.limit,
-            find_template(own.encoder.tokenizer, EMBEDDED),
-            read=normal_form,
-        ),
+        info,
+        PairLogits.of(backbone, partial(_segment_logits, own)),
+        PairTokenizer(tokenizer, limit, find_template(tokenizer, EMBEDDED), read=normal_form),
         columns=label_columns(EMBEDDED, ID2LABEL),
         batch_tokens=config.batch_tokens,
         threshold=own.threshold,
