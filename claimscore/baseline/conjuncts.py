@@ -49,15 +49,14 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         return False
     if any(tree.words[n] == ":" for n in range(max(0, first - 3), first)):
         return False
-    qualities = {"JJ", "VBN"} >= tags and tree.labels[first] in ("acomp", "amod")
-    if (not qualities and tree.unsure.intersection(members)) or _shares_last_word(tree, members):
+    qualities = {"JJ", "VBN"} >= tags and tree.labels[first] in ("acomp", "amod", "oprd")
+    if not qualities and tree.unsure.intersection(members) and _may_be_of_others(tree, members):
+        return False
+    if _shares_last_word(tree, members):
         return False
     described = tree.heads[first] if tree.labels[first] == "amod" else None
-    joining = {"and", "both"}
-    if described is not None and tree.has_article(described):
-        joining |= {"but", "yet"}
     if not any(members[-2] < c < last for c in conjunctions) or any(
-        tree.lower[c] not in joining for c in conjunctions
+        tree.lower[c] not in ("and", "both") for c in conjunctions
     ):
         return False
     if first in tree.hypothetical or not is_plain_list(tree, members):
@@ -73,17 +72,22 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
     if any(tag.startswith("VB") for tag in tags):
         return False
     if tree.tags[first] == "IN":
-        placed = all(tree.lower[m] in ("at", "in", "on") for m in members)
+        known = words_of("locatives")
+        placed = all(tree.lower[m] in known and tree.of(m, "pobj") for m in members)
         alike = placed or len({tree.lower[m] for m in members}) == 1
         return alike and len({tree.is_time(m) for m in members}) == 1
     if tree.tags[first].startswith("JJ"):
         if described is not None and not _are_kinds(tree, members):
             return _has_each(tree, described, members)
-        return tree.labels[first] in ("acomp", "amod", "attr", "conj", "ROOT")
+        return tree.labels[first] in ("acomp", "amod", "attr", "conj", "oprd", "ROOT")
     if _may_be_another(tree, members):
         return False
-    if tree.labels[first] == "pobj" and _joins(tree, tree.heads[first]):
-        return False
+    above = tree.heads[first]
+    if tree.labels[first] == "pobj" and (
+        _joins(tree, above)
+        or ("CD" in map(tree.tags.__getitem__, tree.subtree(first)) and tree.of(last, "prep"))
+    ):
+        return False  # "with one on 7 % and another on 8 %"
     if tags <= {"CD"}:
         return all(tree.is_year_or_month(m) for m in members)
     if not tags <= {"NN", "NNS", "NNP", "NNPS", "JJ"}:
@@ -102,7 +106,12 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         return False
     if len({tree.is_name(m) for m in members}) > 1 and (
         any(tree.of(m, "prep") for m in members[:-1])
-        or not all(tree.is_name(m) or tree.of(m, "det", "poss", "nummod") for m in members)
+        or not all(
+            tree.is_name(m)
+            or tree.of(m, "det", "poss", "nummod")
+            or (tree.tags[m] == "NNS" and tree.labels[first] == "pobj")
+            for m in members
+        )
     ):
         return False
     return not (
@@ -112,6 +121,24 @@ def is_distributive(tree: Tree, listed: Coordination, verb: int | None) -> bool:
         and not tree.of(second, "det")
         and len(own_words(tree, members)[0]) == 2
         and tree.of(second, "compound", "amod")
+    )
+
+
+def _may_be_of_others(tree: Tree, members: list[int]) -> bool:
+    """Whether a noun stands between the verb and the members, or in the first one, that the others
+    may be coordinated with as well."""
+    first = members[0]
+    if tree.labels[first] == "pobj" and is_listing(tree, tree.heads[first]):
+        return False
+    if tree.labels[first] not in ("dobj", "attr") or first < tree.heads[first]:
+        return True
+    if not tree.is_finite(tree.heads[first]):
+        return True
+    return any(
+        n not in members
+        and tree.tags[n][:2] in ("NN", "PR")
+        and tree.labels[n] not in ("compound", "poss")
+        for n in range(tree.heads[first] + 1, members[1])
     )
 
 
@@ -210,7 +237,7 @@ def shares_object(tree: Tree, verb: int, other: int) -> bool:
     """Whether a verb has its object behind another one: "wrote and directed the film"."""
     behind = any(c > verb and tree.labels[c] not in _BESIDE for c in tree.children[verb])
     auxiliaries = {tree.lower[a] for a in tree.auxiliaries(verb)}
-    if auxiliaries & words_of("be") and tree.is_finite(other):
+    if tree.is_finite(other) and (auxiliaries | {tree.lower[other]}) & words_of("be"):
         return False
     return not behind and bool(tree.of(other, "dobj", "attr", "acomp"))
 
@@ -284,6 +311,7 @@ def choose(
     first = members[0]
     shares = _shares(tree, members)
     dropped = set(conjunctions).union(*(shares[m] for m in members if m != member))
+    dropped |= {n for n in tree.of(member, "advmod") if tree.lower[n] in ("also", "even")}
     inserts: Inserts = {}
     for child in tree.children[first]:
         if child > max(members) and tree.labels[child] not in ("conj", "cc", "punct"):
@@ -317,7 +345,8 @@ def choose(
     dropped |= {n for n in opening if tree.lower[n] == "both"}
     end = max(max(words) for words in shares.values())
     if tree.labels[first] in SUBJECTS:
-        behind = range(members[-1], tree.heads[first])
+        head = tree.heads[first]
+        behind = {*range(members[-1], head), *(n for n in tree.children[head] if n > members[-1])}
         dropped |= {n for n in behind if tree.lower[n] in ("all", "both")}
     commas = {
         n
@@ -343,6 +372,9 @@ def _shared_determiner(tree: Tree, first: int, member: int, start: int) -> Inser
         return {}
     shared = determiners[0]
     low = tree.lower[shared]
+    is_mass = low in ("a", "an") and tree.lower[member] in words_of("mass")
+    if is_mass or tree.lower[start] == "other":
+        return {}
     if tree.tags[shared] == "PRP$" or low in ("these", "this", "those"):
         return {start: (shared,)}
     plural = tree.tags[member] == "NNS"

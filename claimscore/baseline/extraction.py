@@ -77,8 +77,6 @@ def extract(tree: Tree) -> list[str] | None:
     claims: dict[str, str] = {}
     is_mended, is_clause = False, tree.is_clause()
     try:
-        if praised := _praised(tree):
-            return praised
         clauses = separate(tree)
         for clause in clauses:
             of_clause = _claims_of(tree, clause, titles)
@@ -88,27 +86,6 @@ def extract(tree: Tree) -> list[str] | None:
     except Unsure:
         return None
     return list(claims.values()) if len(claims) > 1 or is_mended else None
-
-
-def _praised(tree: Tree) -> list[str] | None:
-    """Of "Great food, friendly staff." that the food is great and the staff is friendly; None where
-    the sentence is no list of nouns with one adjective each."""
-    words = [n for n in range(len(tree)) if tree.labels[n] not in ("punct", "cc")]
-    nouns = [n for n in words if tree.tags[n] in ("NN", "NNS")]
-    claims = []
-    for noun in nouns:
-        adjectives = tree.of(noun, "amod")
-        if len(adjectives) != 1 or tree.labels[noun] not in ("ROOT", "conj"):
-            return None
-        described, low = adjectives[0], tree.lower[adjectives[0]]
-        phrase = tree.subtree(described)
-        if tree.tags[described] != "JJ" or low in words_of("attributive") or described > noun:
-            return None
-        articles = tree.of(noun, "det") if tree.has_article(noun) else []
-        words = [n for n in words if n not in (noun, *phrase, *articles)]
-        plural = be(False, tree.tags[noun] == "NNS")
-        claims.append(text_of(tree, ["the", noun, plural, *sorted(phrase)], set()))
-    return claims if len(claims) > 1 and not words else None
 
 
 def _claims_of(tree: Tree, clause: Clause, titles: list[modifiers.Title]) -> list[str]:
@@ -269,7 +246,7 @@ class _Extraction:
     def _is_set_phrase(self, preposition: int) -> bool:
         """Whether a phrase is one such as "for example"."""
         nodes = self.tree.subtree(preposition)
-        return len(nodes) == 2 and self.tree.lower[max(nodes)] in words_of("phrases")
+        return len(nodes) == 2 and self.tree.lower[max(nodes)] in words_of("phrases") | {"that"}
 
     def _coordinated(
         self, verb: int, first: int, subject: Sequence[int | str] | None, form: VerbForm | None
@@ -341,6 +318,8 @@ class _Extraction:
         if tree.labels[chain[-1]] == "xcomp":
             # "is in the frame to replace", "calls for wages to be paid"
             adjuncts = [a for a in adjuncts if not verb < min(a) < chain[1]]
+        if tree.of(chain[-1], "acomp"):  # "is fine for lunch"
+            adjuncts = [a for a in adjuncts if tree.lower[min(a)] != "for" or tree.is_time(min(a))]
         self._take_complements_of_objects(chain[-1], adjuncts)
         if not has_object:
             self._take_complements(chain, adjuncts)
@@ -691,7 +670,7 @@ class _Extraction:
                 cut.append(part)
                 continue
             cut.append(part._replace(nodes=part.nodes - tree.subtree(listing)))
-            for item in items:
+            for item in (item for item in items if tree.lower[item] != "others"):
                 beside = tree.of(item, "conj", "cc", "punct")
                 of_item = tree.subtree(item).difference(*map(tree.subtree, beside))
                 words = {n for n in of_item if tree.lower[n] not in ("others", "among")}
@@ -797,6 +776,9 @@ class _Extraction:
                 Draft(sum((owner if x == word else (x,) for x in d.items), ()), d.covers)
                 for d in self._clause(clause)
             ]
+        if word is not None and modifiers.is_with_preposition(tree, clause, word):
+            drafts = self._clause(clause, dropped=word - 1)
+            return [Draft((*d.items, word - 1, *about), d.covers) for d in drafts]
         if low != "where":
             return self._clause(clause, about, dropped=word)
         place: Items = (modifiers.place_of(tree, noun), *about)

@@ -34,7 +34,11 @@ def relative_word(tree: Tree, clause: int) -> int | None:
 def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
     """Whether the relative clause of a noun can be said of the noun alone."""
     word = relative_word(tree, clause)
-    if word is None or not tree.is_finite(clause) or clause in tree.unsure | tree.hypothetical:
+    if word is None or not tree.is_finite(clause) or clause in tree.unsure:
+        return False
+    alone = tree.labels[noun] not in ("appos", "conj") and not tree.of(noun, "conj")
+    is_denied = alone and noun not in tree.hypothetical and tree.of(clause, "neg")
+    if clause in tree.hypothetical and not is_denied:
         return False
     if not tree.follows_comma(clause):
         if _is_quantified(tree, noun) or tree.tags[noun] in ("DT", "WP", "PRP"):
@@ -44,13 +48,13 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
             tree.of(n, "det", "poss", "nummod") for n in described
         ):
             return False
-        if any(tree.lower[n] == "one" for n in tree.of(noun, "nummod")):
-            return False
         if tree.tags[noun] == "NNS" and any(tree.lower[n] == "the" for n in tree.of(noun, "det")):
             return False  # "the residents who are at risk"
         if tree.of(tree.heads[noun], "expl") and not tree.has_article(noun):
             return False  # there are more of them
     if tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("as", "like", "than"):
+        return False
+    if not is_predicate(tree, noun) and any(c < clause for c in tree.of(noun, "conj")):
         return False
     if not tree.follows_comma(clause) and any(noun < c < clause for c in tree.of(noun, "prep")):
         return False
@@ -66,11 +70,19 @@ def is_relative_claim(tree: Tree, noun: int, clause: int) -> bool:
     if low == "whose":
         owned = tree.labels[head] in ("nsubj", "nsubjpass") and tree.heads[head] == clause
         return tree.labels[word] == "poss" and owned
+    if is_with_preposition(tree, clause, word):
+        known = alone and tree.quoted_in(noun) is None
+        return known and low in ("whom", "which") and tree.subject(clause) is not None
     if low == "where":
         stays = tree.lower[clause] not in words_of("moving") and tree.subject(clause) is not None
         return head == clause and stays and place_of(tree, noun) != ""
-    is_subject = tree.labels[word] in ("nsubj", "nsubjpass") and head == clause
+    is_subject = tree.of(clause, "nsubj", "nsubjpass") == [word]
     return is_subject and low in ("who", "which", "that")
+
+
+def is_with_preposition(tree: Tree, clause: int, word: int) -> bool:
+    """Whether a relative clause begins as "with whom"."""
+    return tree.labels[word] == "pobj" and tree.heads[word] == word - 1 == min(tree.subtree(clause))
 
 
 def is_participle_claim(tree: Tree, noun: int, participle: int) -> bool:
@@ -125,12 +137,10 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
     nodes = tree.subtree(other)
     first, last = min(nodes), max(nodes)
     tag, described = tree.tags[other], tree.of(other, "det", "poss")
-    if tag not in ("NN", "NNS", "NNP", "NNPS", "CD") or tree.tags[noun] == "CD":
-        return False
     if other in tree.unsure or any(tree.lower[c] == "&" for c in tree.of(noun, "cc")):
         return False
-    if is_apart(tree, noun, other):
-        return False
+    if any(tree.tags[n] in FINITE for n in range(noun, other)):
+        return False  # hardly one thing
     located = tree.labels[noun] == "pobj" and tree.lower[tree.heads[noun]] in ("in", "at", "from")
     if located and tree.lower[other] not in words_of("places"):
         return False
@@ -147,16 +157,13 @@ def is_apposition_claim(tree: Tree, noun: int, other: int) -> bool:
         if not tree.is_name(other) and not tree.of(other, "det", "poss", "amod", "compound"):
             return False
     coordinated = tree.of(other, "conj")
+    if coordinated and tree.tags[noun] == tag == "NNS":
+        return False  # a list: "motors, wheels and sensors"
     if any(tree.words[c - 1] == "," for c in tree.of(other, "cc")) and len(coordinated) == 1:
         return False
     if tree.tags[noun] == "NN" and not tree.of(noun, "det", "poss"):
         return False
     return not tree.is_verb(noun) and tree.labels[noun] != "npadvmod"
-
-
-def is_apart(tree: Tree, noun: int, other: int) -> bool:
-    """Whether a finite verb stands between two nouns, so that they are hardly one thing."""
-    return any(tree.tags[n] in FINITE for n in range(noun, other))
 
 
 def place_of(tree: Tree, noun: int) -> str:
@@ -309,10 +316,12 @@ def antecedent(tree: Tree, noun: int, clause: int) -> Items | None:
             return tuple(subject_phrase(tree, subject) or ()) or None
     if any(conjunct < clause for conjunct in tree.of(noun, "conj")) or tree.tags[noun] == "PRP":
         return None
-    if tree.labels[noun] == "appos" and tree.has_article(noun) and tree.is_name(tree.heads[noun]):
-        if is_apart(tree, tree.heads[noun], noun):
+    above = tree.heads[noun]
+    bare = tree.tags[above] == "NN" and not tree.of(above, "det", "poss", "amod")
+    if tree.labels[noun] == "appos" and tree.has_article(noun) and (bare or tree.is_name(above)):
+        if any(tree.tags[n] in FINITE for n in range(above, noun)):
             return None
-        noun = tree.heads[noun]
+        noun = above
     nodes = [*tree.auxiliaries(clause), clause]
     plural = tree.labels[clause] == "relcl" and any(
         tree.lower[n] in ("were", "are", "have") or tree.tags[n] == "VBP" for n in nodes
@@ -334,8 +343,6 @@ def subject_phrase(tree: Tree, subject: int) -> list[int] | None:
     """The subject of a clause, to be said again with another verb; None where it cannot be."""
     if tree.labels[subject] in ("csubj", "csubjpass", "expl"):
         return None
-    if tree.tags[subject] in ("WP", "WDT"):
-        return None
     return tree.trim(without_modifiers(tree, tree.subtree(subject)) - tree.brackets)
 
 
@@ -346,8 +353,6 @@ def title_of(tree: Tree, name: int) -> Title | None:
     labels = ("compound", "amod", "det", "poss", "nmod", "nummod", "advmod")
     left = sorted(n for c in tree.of(name, *labels) if c < name for n in tree.subtree(c))
     words = [*left, name]
-    if words != list(range(words[0], name + 1)):
-        return None
     cut = name
     while cut > words[0] and tree.tags[cut - 1] == "NNP":
         cut -= 1

@@ -148,7 +148,7 @@ def _capitalised(text: str) -> str:
 
 
 #: The model's name: another one for every change of what it answers.
-MODEL = "builtin-parser-8"
+MODEL = "builtin-parser-9"
 
 _NUMBERED = re.compile(r"(\d+)\. (.*)")
 #: Most requests whose sentences are parsed together.

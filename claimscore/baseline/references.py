@@ -325,10 +325,15 @@ class Antecedents:
     def __init__(self) -> None:
         self._topic = Subject()
         self._rivals: list[str] = []
+        self._spoken_of = ""  # the pronoun that was the last subject, of a topic that is not known
 
     def read(self, mentions: Mentions) -> dict[str, str]:
         """What stands for each pronoun of the next sentence, where that is certain."""
         subject, topic = mentions.subject, self._topic
+        is_unknown = subject.kind == "name" and not topic.kind and not mentions.others
+        if is_unknown and mentions.pronouns.get(self._spoken_of, -1) > subject.place:
+            subject = _with_pronoun(subject, self._spoken_of)  # "He is old. Lee sold his car."
+        self._spoken_of = "" if topic.kind or subject.kind not in ("he", "she") else subject.kind
         is_topic = _is_same(topic, subject)
         if is_topic:
             subject = subject._replace(
@@ -423,10 +428,10 @@ def completed(claim: str, names: Mapping[str, str], her: frozenset[str]) -> str:
     for pronoun, name in names.items():
         *others, last = map(re.escape, name.split())
         named = [word for word in others if word[0].isupper()]
-        if re.search(rf"\b(?:{'|'.join([*named, last, last.capitalize()])})\b", claim):
-            continue
         match = re.search(rf"(?i)(?<![\w’'-])(?:{'|'.join(_FORMS[pronoun])})(?![\w-])", claim)
-        if match is None:
+        known = rf"\b(?:{'|'.join([*named, last, last.capitalize()])})\b"
+        opens = match is not None and match.start() == 0 and match[0] in ("He", "She")
+        if match is None or (not opens and re.search(known, claim)):
             continue
         form, following = match[0].lower(), claim[match.end() :]
         if contracted := re.match(r"['’](\w+)", following):

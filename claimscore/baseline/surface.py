@@ -18,6 +18,7 @@ _VOWEL = re.compile(
 _OPENING = re.compile(r"(?:(?<=\s)|^)['‘](?=\w)")
 _CLOSED = re.compile(r"(?<=\S)['’](?!\w)")
 _OPEN_ENDS = ("IN", "DT", "TO", "PRP$", "CC", "MD", "POS")
+_POINTING = ("this", "that", "these", "those")
 _CLOSING = ",.;:!?)'’”%"
 
 
@@ -160,7 +161,8 @@ def _check(tree: Tree, items: list[int | str], titles: set[int]) -> None:
         raise Unsure
     if tree.tags[words[0]] == "WRB" and words[0] and tree.labels[tree.heads[words[0]]] != "advcl":
         raise Unsure
-    if isinstance(items[-1], int) and tree.tags[words[-1]] in _OPEN_ENDS:
+    is_open = tree.tags[words[-1]] in _OPEN_ENDS and tree.lower[words[-1]] not in _POINTING
+    if isinstance(items[-1], int) and is_open:
         rest = tree.labels[words[-1] + 1 :]
         if set(rest) - {"punct"} or tree.labels[tree.heads[words[-1]]] == "ROOT":
             raise Unsure  # unlike "restaurants to choose from" at the end of its sentence
@@ -220,8 +222,6 @@ def _is_phrase_start(tree: Tree, index: int) -> bool:
     for node in (index, *tree.ancestors(index)):
         if tree.labels[node] == "npadvmod" and tree.is_time(node):
             return False
-        if tree.tags[node].startswith("VB"):
-            break
     return True
 
 

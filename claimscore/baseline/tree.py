@@ -6,6 +6,7 @@ Tags are the Penn Treebank's, labels those of ClearNLP (as spaCy's English model
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Set
@@ -37,13 +38,17 @@ _SAYS_NOTHING = re.compile(
       | for[ ]more\b.*\b(?:visit|see|go[ ]to|call)\b
       | by(?-i:(?:[ ][A-Z][\w.’'-]*){1,3})\.?$""",
 )
+#: Marks of notes: "in Rome[1]".
+_NOTE = re.compile(r"(?<=[\w.,)”\"'])\[\d{1,3}\]")
+_LOOSE_CLITIC = re.compile(r"(?<=\w) (?=['’]s )")
 _STOP_IN_QUOTES = re.compile(r'([.,])(["”])')
 _YEAR = re.compile(r"[12]\d{3}s?")
 _QUOTES = ("'", "‘", "’")
 
 #: Labels of noun phrases that a date hangs on.
 _DATE_LABELS = ("nummod", "pobj", "npadvmod", "prep")
-_PERSONS = ("er", "or", "ist", "ess", "ian", "man", "woman", "ant", "ent")
+_AFTER_FINITE = ("aux", "auxpass", "dobj", "attr", "acomp", "ccomp", "prt")
+_PERSONS = ("er", "or", "ist", "ctress", "itress", "ian", "man", "woman", "ant", "ent")
 #: Words by their places in the sentence.
 Words = Set[int]
 
@@ -77,14 +82,15 @@ class Word(NamedTuple):
 
 def sentences_of(text: str) -> list[str]:
     """The sentences of a text that say something: without questions, bylines and calls to the
-    reader, and also where no space stands between two."""
-    sentences = split_sentences(_GLUED.sub(" ", text), splitter="rules")
+    reader, without marks of notes, and also where no space stands between two."""
+    sentences = split_sentences(_GLUED.sub(" ", _NOTE.sub("", text)), splitter="rules")
     return [s for s in sentences if re.search(r"\w", s) and not _SAYS_NOTHING.match(s)]
 
 
 def move_stops(sentence: str) -> str:
-    """A sentence with the full stops and commas at the end of quotations behind them."""
-    return _STOP_IN_QUOTES.sub(r"\2\1", sentence)
+    """A sentence with the full stops and commas at the end of quotations behind them, and no space
+    before "'s"."""
+    return _STOP_IN_QUOTES.sub(r"\2\1", _LOOSE_CLITIC.sub("", sentence))
 
 
 def tokenise(sentence: str) -> list[Word]:
@@ -352,6 +358,14 @@ class Tree:
             return
         if tag == "JJ" and self.of(index, "auxpass"):
             self.tags[index] = "VBN"
+        if tag == "VB" and label == "conj" and self.labels[head] == "amod":
+            self.tags[index] = "JJ"  # "a clean and tidy room"
+        if label == "dep" and self.lower[index] in ("all", "both"):
+            self.labels[index] = label if self.of(self.subject(head) or 0, "appos") else "advmod"
+        if label == "conj" and self.is_verb(index) and self.is_finite(index):
+            self._to_subject(index)
+        if tag == "DT" and self.lower[index] in ("a", "an"):
+            self._to_qualities(index)
         if label == "conj" and tag == "VBD" and self.of(head, "auxpass"):
             active = self.auxiliaries(index) or self.of(index, *SUBJECTS, "dobj", "attr")
             if self.lower[index] in words_of("suffered") and not active:
@@ -367,12 +381,60 @@ class Tree:
             moves = self.subject(index) is not None and self.is_finite(index)
         else:
             moves = tag == "VBN" and above == "VB" and self.labels[head] == "relcl"
+            if self.is_verb(index) and self.is_finite(index) and not self.subject(index):
+                moves = moves or (self.is_verb(head) and not self.is_finite(head))
         verb = next((n for n in self.ancestors(head) if self.is_finite(n)), head)
         if moves and verb != head:
             first = min(self.subtree(index))
             for word in (index, first - 1):
                 if word == index or self.labels[word] == "cc":
                     self.move(word, verb)
+
+    def _to_subject(self, verb: int) -> None:
+        """A noun right before a coordinated verb, without a conjunction between, is its subject,
+        and not a member of a list before: "has a bar and food is served"."""
+        is_participle = self.tags[verb] == "VBD" and self.lower[verb] not in words_of("be")
+        if is_participle and not self.of(verb, *_AFTER_FINITE):
+            return  # "the song published in May"
+        first = min([verb, *self.auxiliaries(verb), *self.of(verb, "advmod", "neg")])
+        noun = first - 1
+        while noun > 0 and self.labels[noun] not in ("conj", "cc") and self.heads[noun] < noun:
+            noun = self.heads[noun]
+        if self.subject(verb) is not None or noun < 1 or self.labels[noun] != "conj":
+            return
+        if self.tags[noun][:2] != "NN" or self.tags[self.heads[noun]][:2] != "NN":
+            return
+        phrase = self.subtree(noun)
+        conjunction = min(phrase) - 1
+        if self.labels[conjunction] == "cc" and max(phrase) == first - 1:
+            self.move(noun, verb)
+            self.labels[noun] = "nsubj"
+            self.move(conjunction, self.heads[verb])
+
+    def _to_qualities(self, article: int) -> None:
+        """The adjectives of "a clean, large and cosy room" are coordinated."""
+        noun = article + 1
+        while noun < len(self) and (self.tags[noun] == "JJ" or self.lower[noun] in (",", "and")):
+            noun += 1
+        words = range(article + 1, noun)
+        members = [n for n in words if self.tags[n] == "JJ"]
+        start = noun
+        while self.tags[noun + 1 : noun + 2] == ["NN"]:
+            noun += 1
+        if noun == len(self) or self.tags[noun] != "NN" or len(members) < 2:
+            return
+        marks = [n for n in words if n not in members]
+        between = [list(range(a + 1, b)) for a, b in itertools.pairwise(members)]
+        texts = [" ".join(self.lower[n] for n in gap) for gap in between]
+        if texts[-1] not in ("and", ", and") or set(texts[:-1]) - {","} or members[-1] != start - 1:
+            return
+        self.move(members[0], noun)
+        self.labels[members[0]] = "amod"
+        for word in (*members[1:], *marks):
+            self.move(word, members[0])
+            is_mark = self.words[word] == ","
+            self.labels[word] = "conj" if word in members else "punct" if is_mark else "cc"
+        self.unsure -= set(words)
 
     def _is_present(self, verb: int) -> bool:
         """Whether a verb and its auxiliaries are of the present tense, as "are decorated" is."""

@@ -271,7 +271,7 @@ def option_facts(options: Any, *names: str) -> tuple[tuple[str, str], ...]:
 
 
 def signature(metric: Metric, facts: Mapping[str, str]) -> str:
-    """Everything that changes the values, in one line: `caspr|v1|llm:builtin-parser-8|nli:...`.
+    """Everything that changes the values, in one line: `caspr|v1|llm:builtin-parser-9|nli:...`.
 
     A fact that the run does not have (no LLM where claims are sentences) is left out.
     """

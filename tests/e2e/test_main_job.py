@@ -67,7 +67,7 @@ class TestOffline:
             claims.select("request_key", "prompt_digest", "model").null_count().sum_horizontal()[0]
             == 0
         )
-        assert claims["model"].unique().to_list() == ["builtin-parser-8"]
+        assert claims["model"].unique().to_list() == ["builtin-parser-9"]
         assert nli["model"].unique().to_list() == ["embedded"]
         total = nli.select(pl.sum_horizontal("entailment", "neutral", "contradiction"))
         assert total.to_series().is_between(0.999, 1.001).all()

@@ -136,7 +136,7 @@ class MadeUp:
                     "value": None if null else min(100.0, self.random.gauss(mean, 9)),
                     "reason": REASON if null else None,
                     "components": json.dumps(parts if metric == "caspr" else {"shared": 11}),
-                    "signature": f"{metric}|v1|decompose:v1@12ab|llm:builtin-parser-8",
+                    "signature": f"{metric}|v1|decompose:v1@12ab|llm:builtin-parser-9",
                 }
             )
         if failed:
