@@ -64,7 +64,6 @@ _MODEL |= {"cache_dir", "model_store"}
 _PLACE = pl.col("id").cast(pl.Int64).alias("text")
 _REASON = pl.format("{}: {}", "kind", "message").alias("error")
 _NULL = pl.lit(None, pl.String)
-_BLANK = "blank: the source or the claim has no text"
 
 
 def decompose(
@@ -204,7 +203,8 @@ def verify(
     judged = {name: SUPPORT.schema[name] for name in names}
     rows = []
     for n, (source, (_, claim)) in enumerate(zip(sources, given, strict=True)):
-        error = errors.get(str(n), None if str(n) in verdicts else _BLANK)
+        blank = f"no text in {'source' if claim.strip() else 'claim'}"
+        error = errors.get(str(n), None if str(n) in verdicts else blank)
         verdict = {} if error else verdicts[str(n)]
         named = {name: verdict.get(name) for name in judged}
         rows.append({"source": source, "claim": claim, **named, "error": error})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +23,8 @@ from claimscore.metrics.base import (
     Requirements,
     Score,
     TaskRequirement,
-    failure_reasons,
     option_facts,
+    score_records,
     scored,
     unscored,
 )
@@ -160,9 +160,9 @@ def _score(options: CasprOptions, tables: ChunkTables) -> list[Score]:
     grouped = ordered.group_by("id", "side", maintain_order=True).agg("text")
     claims = {(record, side): texts for record, side, texts in grouped.iter_rows()}
     cells = cells_by_record(_cells(tables["nli"]))
-    failed = failure_reasons(tables, _REQUIRES)
 
-    def score(record: str) -> Score:
+    def score(row: Mapping[str, Any]) -> Score:
+        record = row["id"]
         a, b = (claims.get((record, side), []) for side in ("a", "b"))
         n_a, n_b = len(a), len(b)
         of_a, of_b = (counted(texts, options.repeats) for texts in (a, b))
@@ -173,8 +173,6 @@ def _score(options: CasprOptions, tables: ChunkTables) -> list[Score]:
             "n_repeats_a": of_a.n_repeats,
             "n_repeats_b": of_b.n_repeats,
         }
-        if record in failed:
-            return unscored(record, failed[record], components)
         if not (n_a and n_b):
             return unscored(record, tables.no_claims(record, "b" if n_a else "a"), components)
         judged = cells.get(record, NO_CELLS).matrix((n_a, 2 * n_b))
@@ -191,7 +189,7 @@ def _score(options: CasprOptions, tables: ChunkTables) -> list[Score]:
         }
         return scored(record, _caspr(scores), components)
 
-    return [score(record) for record in tables.records["id"]]
+    return score_records(tables, _REQUIRES, score)
 
 
 def _cells(nli: pl.DataFrame) -> pl.DataFrame:

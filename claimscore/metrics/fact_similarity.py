@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,8 @@ from claimscore.metrics.base import (
     Requirements,
     Score,
     TaskRequirement,
-    failure_reasons,
     option_facts,
+    score_records,
     scored,
     unscored,
 )
@@ -128,9 +129,9 @@ class FactSimOptions:
 
 def _score(options: FactSimOptions, tables: ChunkTables) -> list[Score]:
     facts, cells = facts_by_side(tables["facts"]), similarities_by_record(tables["similarities"])
-    failed = failure_reasons(tables, _REQUIRES)
 
-    def score(record: str) -> Score:
+    def score(row: Mapping[str, Any]) -> Score:
+        record = row["id"]
         source, summary = (facts.get((record, side), []) for side in SIDES)
         of_source, of_summary = (counted(texts, options.repeats) for texts in (source, summary))
         components: dict[str, object] = {
@@ -140,8 +141,6 @@ def _score(options: FactSimOptions, tables: ChunkTables) -> list[Score]:
             "n_repeats_source": of_source.n_repeats,
             "n_repeats_summary": of_summary.n_repeats,
         }
-        if record in failed:
-            return unscored(record, failed[record], components)
         if not (source and summary):
             return unscored(record, f"no facts in {'summary' if source else 'source'}", components)
         matrix = cells.get(record, NO_CELLS).matrix((len(source), len(summary)))
@@ -169,7 +168,7 @@ def _score(options: FactSimOptions, tables: ChunkTables) -> list[Score]:
         }
         return scored(record, result.score, components)
 
-    return [score(record) for record in tables.records["id"]]
+    return score_records(tables, _REQUIRES, score)
 
 
 def facts_by_side(facts: pl.DataFrame) -> dict[tuple[str, str], list[str]]:

@@ -23,6 +23,7 @@ from claimscore.pipeline.passes.support import SUPPORT_PASS
 from claimscore.runs import RunDirectory
 from claimscore.stats.bootstrap import MIN_VALUES, SAMPLES, Array, interval_text, mean_interval
 from claimscore.stats.gates import Gate, Limit, judged
+from claimscore.stats.paired import EQUAL_WITHIN
 from claimscore.tables import SCORES, TABLES
 from claimscore.types import JSON
 
@@ -80,7 +81,7 @@ def _scores(metric: Metric, tables: ChunkTables) -> list[Score]:
     """A metric's scores; `ConfigError` where they are not one a record, each with a reason or a
     value."""
     scores = metric.score(tables)
-    ids = tables.records["id"].to_list()
+    ids, (least, most) = tables.records["id"].to_list(), metric.range
     if [score.id for score in scores] != ids:
         raise ConfigError(
             f"metric {metric.name}: its scores must be one a record, in the order of the records; "
@@ -91,6 +92,12 @@ def _scores(metric: Metric, tables: ChunkTables) -> list[Score]:
             raise ConfigError(
                 f"metric {metric.name}: record {score.id} has the value {score.value} and the "
                 f"reason {score.reason!r}; give a finite number, or None and a reason"
+            )
+        value = least if score.value is None else score.value
+        if not least - EQUAL_WITHIN <= value <= most + EQUAL_WITHIN:
+            raise ConfigError(
+                f"metric {metric.name}: record {score.id} has the value {value:g}, beyond the "
+                f"metric's range, {least:g} to {most:g}; correct its score or its range"
             )
     return scores
 

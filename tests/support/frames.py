@@ -16,11 +16,10 @@ _COLUMNS = ("entailment", "neutral", "contradiction")
 
 
 def tables(records: Sequence[Mapping[str, Any]], **rows: Sequence[Row]) -> ChunkTables:
-    """The records, and rows of other tables by name."""
+    """The records, with short texts where they have none, and rows of other tables by name."""
     frames = {name: table.frame(list(rows.get(name, ()))) for name, table in TABLES.items()}
-    frames["records"] = pl.DataFrame(
-        [{"summary_a": "A.", "summary_b": "B.", **row} for row in records]
-    )
+    texts = {"summary_a": "A.", "summary_b": "B.", "source": "D.", "summary": "S."}
+    frames["records"] = pl.DataFrame([texts | row for row in records])
     return ChunkTables(frames.__getitem__)
 
 

@@ -1,5 +1,7 @@
 """From tables to scores and counts: chunks in groups, few values, failures, cut texts."""
 
+import dataclasses
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,11 +10,14 @@ import polars as pl
 import pytest
 
 from claimscore.console.result import print_result
+from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue, load_metric
+from claimscore.metrics.base import scored
 from claimscore.pipeline import scoring
-from claimscore.pipeline.scoring import failed, score_run, truncations
+from claimscore.pipeline.scoring import failed, score_chunk, score_run, truncations
 from claimscore.runs import RunDirectory
 from claimscore.tables import CLAIMS, FAILURES, NLI
+from tests.support.frames import tables
 
 CHUNKS = (("0", "1"), ("2",), ("3", "4"), ("5", "6"))
 
@@ -91,6 +96,21 @@ def test_the_verdict_is_said_in_words_and_no_bound_leaves_the_range(
     else:
         assert summary["no_interval"] is None
         assert bounds[0] <= summary["low"] <= summary["mean"] <= summary["high"] <= bounds[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(1.2, "record x has the value 1.2, beyond the metric's range, 0 to 1"), (math.nan, "finite")],
+)
+def test_a_value_that_no_metric_may_have_is_refused(value: float, says: str) -> None:
+    """But for what a machine's arithmetic may add."""
+    values = [1 + 1e-9, value]
+    scores = lambda _: [scored("x", values.pop(0), {})]  # noqa: E731
+    metric = dataclasses.replace(load_metric("claim-f1"), score=scores)
+    how = tables([{"id": "x"}]), [metric], {"claim-f1": ""}
+    assert score_chunk(*how)["value"].to_list() == [1 + 1e-9]
+    with pytest.raises(ConfigError, match=says):
+        score_chunk(*how)
 
 
 def test_failures_are_counted_by_stage_and_kind(run: RunDirectory) -> None:
