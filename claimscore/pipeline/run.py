@@ -126,6 +126,12 @@ def run(
         config, metrics = _with_earlier_metrics(config, known, directory)
         done = directory.settings.get("additive", {})
         dataset = read_records(config, metrics, files)
+        if dataset.null_words:
+            words = (
+                f"{n.total():,} in {name} ({', '.join(n)})"
+                for name, n in dataset.null_words.items()
+            )
+            reporter.notice(f"words for a missing text, read as none: {', '.join(words)}")
         config = with_chunk_size(config, dataset.n_records, directory.settings)
         plan = plan_steps(config, metrics, list(dataset.columns))
         check_models(plan, done)

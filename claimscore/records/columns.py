@@ -96,9 +96,10 @@ def _text(value: Any) -> str:
     return value
 
 
-def _identifier(value: Any) -> str:
-    if type(value) is int:
-        return str(value)
+def identifier(value: Any) -> str:
+    """An id as text: also of a whole number that pandas made a float. `ValueError` of another."""
+    if type(value) is int or (type(value) is float and value.is_integer()):
+        return str(int(value))
     if type(value) is not str:
         raise ValueError(f"must be text or an integer, not {kind(value)}")
     if not value:
@@ -144,7 +145,7 @@ def _ratings(value: Any) -> dict[str, float | None]:
 
 
 _JSON_PARSERS: dict[str, Parser] = {
-    "id": _identifier,
+    "id": identifier,
     **dict.fromkeys(TEXT_COLUMNS, _text),
     "source": _text_or_texts,
     **dict.fromkeys(LIST_COLUMNS, _texts),
@@ -178,15 +179,26 @@ _CELL_PARSERS: dict[str, Parser] = {
 _OF_TEXTS = frozenset(("source", *TEXT_COLUMNS, *LIST_COLUMNS))
 
 
+#: What programs write into a CSV cell for a missing value.
+_NULL_WORDS = {"nan", "null", "none", "n/a", "na", "<na>", "#n/a"}
+
+
+def is_null_word(column: str, cell: str) -> bool:
+    """Whether a CSV cell of a column of texts is such a word alone."""
+    return len(cell) < 10 and column in _OF_TEXTS and cell.strip().lower() in _NULL_WORDS
+
+
 def parse_record(record: Record, *, cells: bool) -> Record:
     """The record's values, known columns checked and in their type; nulls are left out, but those
-    of texts, which are no text.
+    of texts, which are no text, as are words such as NULL in their CSV cells.
 
     `cells`: the values are CSV cells, all text.
     """
     parsers = _CELL_PARSERS if cells else _JSON_PARSERS
     parsed = {}
     for name, value in record.items():
+        if cells and value and is_null_word(name, value):
+            value = ""
         if value is None or (cells and not value and name != "id"):
             if name in _OF_TEXTS and not (name == "source" and record.get("sources")):
                 parsed[name] = [] if name in LIST_COLUMNS else ""

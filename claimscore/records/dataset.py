@@ -7,9 +7,12 @@ then read from the files again, so memory holds one chunk whatever the input's s
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import itertools
 import json
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,10 +25,13 @@ from claimscore.errors import InputError
 from claimscore.records.columns import (
     ALTERNATIVES,
     CANONICAL,
+    KNOWN_COLUMNS,
     Column,
     ColumnError,
     TypeFinder,
     check_room,
+    identifier,
+    is_null_word,
     likely_columns,
     parse_record,
 )
@@ -33,6 +39,10 @@ from claimscore.records.files import InputFile, find_files, spool_stdin
 from claimscore.records.readers import Record, header, place, read, rows_in_memory
 
 Required = Mapping[str, Sequence[str]]
+
+
+#: After the first problem so many records are looked at for others, of which so many are told.
+LOOKED_AT, TOLD = 10_000, 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +87,8 @@ class Selection:
 class Dataset:
     """Validated records; nothing of them is in memory until `chunks` is iterated.
 
+    `null_words` counts, by column, the words such as NULL that are read as no text.
+
     Not promised: that the digest is the same for the same records in another format,
     beyond texts, lists and ratings (a CSV cell is text, a JSON number is not).
     """
@@ -88,6 +100,7 @@ class Dataset:
     _columns: tuple[Column, ...] = dataclasses.field(repr=False)
     _has_ids: bool = True
     selection: Selection = Selection()
+    null_words: Mapping[str, Counter[str]] = dataclasses.field(default_factory=dict)
 
     def chunks(self, size: int) -> Iterator[pl.DataFrame]:
         """Frames of `size` records in the input's order, all of the schema `columns`.
@@ -128,8 +141,8 @@ def prepare(
 ) -> Dataset:
     """Validate every record of the files in one streaming pass.
 
-    `required` says which columns each chosen metric needs. The first record that cannot be used
-    raises `InputError` naming file, line or row, column and what was wrong.
+    `required` says which columns each chosen metric needs. `InputError` names all problems, of
+    each the first place: file, line or row, and column.
     """
     return _Validation(files, required, selection).run()
 
@@ -161,32 +174,41 @@ class _Validation:
             for column in columns:
                 self._needs.setdefault(column, []).append(metric)
         self._accepted = [(name, ALTERNATIVES.get(name, (name,))) for name in self._needs]
+        self._null_words: dict[str, Counter[str]] = {}
+        self._problems: dict[str, str] = {}
+        self._n_problems = Counter[str]()
 
     def run(self) -> Dataset:
-        digest = hashlib.sha256()
-        count = 0
-        for file in self._files:
-            self._check_header(file)
-        for file, line, record in self._selection.read(self._files):
-            parsed = self._checked(file, line, record)
-            if not self._has_ids:
-                parsed["id"] = str(count)
-            else:
-                self._id_hashes.append(hash(parsed["id"]))
-            try:
-                digest.update(CANONICAL(parsed).encode() + b"\n")
-            except RecursionError:
-                raise InputError(f"{place(file, line)}: objects are nested too deeply") from None
-            count += 1
-        self._check_duplicates()
+        digest, count, left = hashlib.sha256(), 0, LOOKED_AT
         name = self._files[0].name + f" and {len(self._files) - 1} more" * (len(self._files) > 1)
-        if not count:
-            raise InputError(f"{name}: the input is empty; there are no records in it")
+        try:
+            self._check_directions()
+            for file in self._files:
+                self._check_header(file)
+            for file, line, record in self._selection.read(self._files):
+                parsed = self._checked(file, line, record)
+                if parsed is not None:
+                    if not self._has_ids:
+                        parsed["id"] = str(count)
+                    try:
+                        digest.update(CANONICAL(parsed).encode() + b"\n")
+                    except RecursionError:
+                        self._note(place(file, line), "objects are nested too deeply")
+                count += 1
+                left -= bool(self._problems)
+                if not left:
+                    break
+            else:
+                self._check_duplicates()
+                if not (count or self._problems):
+                    self._note(name, "the input is empty; there are no records in it")
+        except InputError as exc:  # what comes after it cannot be read
+            self._problems.setdefault(str(exc), str(exc))
         for ours, theirs in self._selection.columns.items():
-            if ours not in self._types.names:
-                raise InputError(
-                    f"{name}: {self._renamed(ours)}: no record has a column {_shown(theirs)}"
-                )
+            if not self._problems and ours not in self._types.names:
+                self._note(name, f"{self._renamed(ours)}: no record has a column {_shown(theirs)}")
+        if self._problems:
+            raise InputError("\n  ".join(self._messages()))
         columns = tuple(self._types.columns())
         return Dataset(
             files=self._files,
@@ -196,61 +218,85 @@ class _Validation:
             _columns=columns,
             _has_ids=bool(self._has_ids),
             selection=self._selection,
+            null_words=self._null_words,
         )
 
-    def _checked(self, file: InputFile, line: int, record: Record) -> Record:
+    def _note(self, where: str, why: str, like: str = "") -> None:
+        """Keep the first of the problems that are alike, and how many there are."""
+        self._problems.setdefault(like or why, f"{where}: {why}")
+        self._n_problems[like or why] += 1
+
+    def _messages(self) -> Iterator[str]:
+        if (n := len(self._problems)) > 1:
+            first = f", the first {TOLD}" * (n > TOLD)
+            yield f"{self._files[0].name}: {n:,} problems{first}:"
+        for like, message in itertools.islice(self._problems.items(), TOLD):
+            more = self._n_problems[like] - 1
+            yield f"{message}; also in {more:,} more" if more > 0 else message
+
+    def _checked(self, file: InputFile, line: int, record: Record) -> Record | None:
+        """The record with the types of its columns; None where something is wrong with it."""
+        where, n_before = functools.partial(place, file, line), self._n_problems.total()
         for name in self._types.new_names(record):
-            check_room(self._types.names, place(file, line))
+            check_room(self._types.names, where())
             self._types.add_name(name)
+        parsed: Record = record
         try:
             parsed = parse_record(record, cells=self._cells)
         except ColumnError as exc:
-            need = self._needed_by(exc.column)
-            raise InputError(f"{place(file, line)}: {exc.column} {exc}{need}") from None
+            self._note(where(), f"{exc.column} {exc}{self._needed_by(exc.column)}")
+        else:
+            if "id" in parsed:
+                self._id_hashes.append(hash(parsed["id"]))
+            if parsed.get("source") and parsed.get("sources"):
+                self._note(where(), "source and sources are both there; leave one of them out")
         if ("id" in record) is not self._has_ids or (self._has_ids and record["id"] is None):
-            self._check_id(file, line, record)
+            self._check_id(where(), record)
         for column, accepted in self._accepted:
             if not any(name in parsed for name in accepted):
-                self._refuse_missing(place(file, line), list(record), "the record has")
-                what = "empty" if self._cells else "null"
-                need = self._needed_by(column)
-                raise InputError(f"{place(file, line)}: {column} is {what}{need}")
+                if not self._note_missing(where(), list(record), "the record has"):
+                    what = "empty" if self._cells else "null"
+                    self._note(where(), f"{column} is {what}{self._needed_by(column)}")
+                break
+        if self._n_problems.total() > n_before:
+            return None
+        if self._cells and not all(parsed.values()):
+            for name, cell in record.items():
+                if cell and is_null_word(name, cell):
+                    self._null_words.setdefault(name, Counter())[cell.strip()] += 1
         self._types.see(parsed)
         return parsed
 
-    def _check_id(self, file: InputFile, line: int, record: Record) -> None:
-        if "id" in record and record["id"] is None:
-            raise InputError(
-                f"{place(file, line)}: id is null; give every record an id, or leave the column out"
-            )
+    def _check_id(self, where: str, record: Record) -> None:
         if self._has_ids is None:
             self._has_ids = "id" in record
-        elif self._has_ids:
-            raise InputError(f"{place(file, line)}: no id, though records before it have one")
-        else:
-            raise InputError(f"{place(file, line)}: an id, though records before it have none")
+        if "id" in record and record["id"] is None:
+            self._note(where, "id is null; give every record an id, or leave the column out")
+        elif self._has_ids and "id" not in record:
+            self._note(where, "no id, though records before it have one")
+        elif not self._has_ids and "id" in record:
+            self._note(where, "an id, though records before it have none")
 
-    def _refuse_missing(self, where: str, names: Sequence[str], said: str) -> None:
-        """`InputError` with all columns that are needed and none of `names`."""
+    def _note_missing(self, where: str, names: Sequence[str], said: str) -> list[str]:
+        """Note the columns that are needed and none of `names`, all together; return them."""
         missing: dict[str, list[str]] = {}
         for column, accepted in self._accepted:
             if not set(accepted) & set(names):
                 missing.setdefault(self._needed_by(column), []).append(column)
+        lacking = [column for columns in missing.values() for column in columns]
         if not missing:
-            return
+            return lacking
         given = [self._selection.columns.get(name, name) for name in names]
         for ours, theirs in self._selection.columns.items():
             if ours not in names:
-                raise InputError(
-                    f"{where}: {self._renamed(ours)}: no column {_shown(theirs)}; {said}: "
-                    f"{_listed(given)}"
-                )
+                why = f"{self._renamed(ours)}: no column {_shown(theirs)}"
+                self._note(where, f"{why}; {said}: {_listed(given)}", why)
+                return lacking
         lacks = ", ".join(
             f"no {'column' if len(columns) == 1 else 'columns'} {', '.join(columns)}{need}"
             for need, columns in missing.items()
         )
         likely = likely_columns(names)
-        lacking = [column for columns in missing.values() for column in columns]
         pairs = ",".join(f"{column}={likely[column]}" for column in lacking if column in likely)
         meant = "; `claimscore metrics list` says what each metric reads"
         meant = f"; is --columns {_shown(pairs)} meant? (Python: columns=)" if pairs else meant
@@ -258,7 +304,8 @@ class _Validation:
             meant = f"; is {_shown(next(iter(likely.values())))} meant?"
         if self._cells and len(names) == 1 and ";" in names[0]:
             meant = "; semicolons stand between them: save the file with commas"
-        raise InputError(f"{where}: {lacks}; {said}: {_listed(names) or 'nothing'}{meant}")
+        self._note(where, f"{lacks}; {said}: {_listed(names) or 'nothing'}{meant}", lacks)
+        return lacking
 
     def _needed_by(self, column: str) -> str:
         metrics = [m for name in ALTERNATIVES.get(column, (column,)) for m in self._metrics(name)]
@@ -272,22 +319,32 @@ class _Validation:
         if names is None:
             return
         where = f"{file.name}, line 1" if self._cells else file.name
-        for ours, theirs in self._selection.columns.items():
-            if theirs not in names:
-                raise InputError(
-                    f"{where}: {self._renamed(ours)}: no column {_shown(theirs)}; the columns are: "
-                    f"{_listed(names)}"
-                )
-        self._refuse_missing(where, self._selection.names(names), "the columns are")
+        absent = {ours for ours, name in self._selection.columns.items() if name not in names}
+        for ours in absent:
+            why = f"{self._renamed(ours)}: no column {_shown(self._selection.columns[ours])}"
+            self._note(where, f"{why}; the columns are: {_listed(names)}", why)
+        self._accepted = [pair for pair in self._accepted if absent.isdisjoint(pair[1])]
+        lacking = self._note_missing(where, self._selection.names(names), "the columns are")
+        self._accepted = [pair for pair in self._accepted if pair[0] not in lacking]
 
-    def _renamed(self, ours: str) -> str:
-        """The entry of `columns` for this name, as it is written in Python or typed."""
-        theirs = self._selection.columns[ours]
+    def _check_directions(self) -> None:
+        """`InputError` where a name of claimscore stands in the place of one of the input."""
+        for ours, theirs in self._selection.columns.items():
+            if ours not in {*KNOWN_COLUMNS, *self._needs} and theirs in KNOWN_COLUMNS:
+                turned = self._renamed(theirs, ours)
+                raise InputError(
+                    f"{self._files[0].name}: {self._renamed(ours)}: claimscore's name stands "
+                    f"first; is {turned} meant?"
+                )
+
+    def _renamed(self, ours: str, theirs: str = "") -> str:
+        """An entry of `columns`, that of a name, as it is written in Python or typed."""
+        theirs = theirs or self._selection.columns[ours]
         in_python = self._files[0].format == "rows"
         return f"columns={ {ours: theirs} }" if in_python else f"--columns {ours}={theirs}"
 
     def _check_duplicates(self) -> None:
-        """Refuse an id that stands twice. Eight bytes an id are in memory; only where two of these
+        """Note the ids that stand twice. Eight bytes an id are in memory; only where two of these
         are equal, the input is read again."""
         hashes = np.sort(np.frombuffer(self._id_hashes, np.int64))  # others take 100 bytes an id
         repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
@@ -295,12 +352,13 @@ class _Validation:
             return
         places: dict[str, str] = {}
         for file, line, record in self._selection.read(self._files):
-            name = str(record["id"])
+            try:
+                name = identifier(record.get("id"))
+            except ValueError:  # noted before
+                continue
             if hash(name) not in repeated:
                 continue
             if name in places:
-                raise InputError(
-                    f"{place(file, line)}: id {_shown(name)} stands at {places[name]} already; "
-                    "every record needs an id of its own"
-                )
-            places[name] = place(file, line)
+                why = f"id {_shown(name)} stands at {places[name]} already; every record needs an "
+                self._note(place(file, line), f"{why}id of its own", "an id twice")
+            places.setdefault(name, place(file, line))

@@ -6,6 +6,7 @@ or changes a score; they are one pass of polars over the texts, some 20 µs a re
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -31,6 +32,9 @@ _FUNCTION_WORDS = (
     "their there his her he she which who would will we our you your what when than then into "
     "about after its on at as in said says"
 ).replace(" ", "|")
+
+#: Summaries are suspected to be the sources where so large a share is so many times as long.
+_NEARLY_ALL, _TIMES = 0.9, 2
 
 _TAGS = (
     "a|abbr|address|article|b|blockquote|body|br|center|code|dd|div|dl|dt|em|figure|font|footer|"
@@ -88,11 +92,37 @@ def check_texts(records: pl.LazyFrame) -> list[JSON]:
     """
     schema = records.collect_schema()
     counts = {name: _counts(records, name) for name in TEXTS if name in schema}
-    return [
+    findings = [
         _finding(name, check, counts)
         for name, check in CHECKS.items()
         if any(of_column[name] for of_column in counts.values())
     ]
+    return [*findings, *_swapped(records)]
+
+
+def _swapped(records: pl.LazyFrame) -> Iterator[JSON]:
+    """The finding that nearly all summaries are much longer than their sources."""
+    schema = records.collect_schema()
+    sources = [name for name in ("source", "sources") if name in schema]
+    if not sources or "summary" not in schema:
+        return
+    texts = [
+        pl.col(name).list.join("") if isinstance(schema[name], pl.List) else pl.col(name)
+        for name in sources
+    ]
+    n_source = pl.concat_str(texts, ignore_nulls=True).str.len_chars()
+    n_summary = pl.col("summary").str.len_chars()
+    long = n_summary > _TIMES * n_source
+    both = records.filter(n_source > 0, n_summary > 0).select(
+        pl.len(), long.sum().alias("found"), pl.col("id").filter(long).head(3).implode()
+    )
+    n, n_found, ids = both.collect(engine="streaming").row(0)
+    if n and n_found >= _NEARLY_ALL * n:
+        text = f"a summary is more than {_TIMES} times as long as its source: {n_found:,} of {n:,}"
+        advice = "if the columns are swapped: --columns source=summary,summary=source"
+        columns = {"summary": {"texts": n, "found": n_found}}
+        text = f"{text}; first {', '.join(ids)}; {advice}"
+        yield {"check": "swapped", "columns": columns, "ids": ids, "text": text}
 
 
 def _counts(records: pl.LazyFrame, column: str) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def _runs(session: Session) -> None:
     """Whole runs of the examples: every metric that needs no network."""
     folder = session.folder
     pairs, products = _hotels(folder), _products(folder)
-    texts = [{"source": " ".join(row["sources"]), **row} for row in _rows("products.jsonl")]
+    texts = [{"source": " ".join(row.pop("sources")), **row} for row in _rows("products.jsonl")]
     documents = write_jsonl(folder / "documents.jsonl", texts)
     ls = folder / "ls-model"
     train = ("train", "ls-score", documents, "--out", ls, "--json", "--quiet")

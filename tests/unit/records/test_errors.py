@@ -2,15 +2,17 @@
 
 import gzip
 import io
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from claimscore.errors import ConfigError, InputError
 from claimscore.records.columns import MAX_COLUMNS
-from claimscore.records.dataset import Selection
+from claimscore.records.dataset import LOOKED_AT, Selection
 from tests.support.prepared import prepare
 
 OK = b'{"id": "a", "summary_a": "x", "summary_b": "y"}\n'
@@ -24,7 +26,7 @@ def parquet(**columns: list[object]) -> bytes:
     return buffer.getvalue()
 
 
-def refused(source: str, tmp_path: Path, **options: object) -> str:
+def refused(source: Any, tmp_path: Path, **options: object) -> str:
     """The message of the refusal, one line, the folder left out."""
     with pytest.raises(InputError) as caught:
         prepare(source, spool=tmp_path / "spool", **{"required": NEEDS, **options})  # type: ignore[arg-type]
@@ -149,13 +151,25 @@ def test_wrong_types_of_columns(tmp_path: Path, column: str, value: str, expecte
         assert refused(source, tmp_path, required=required) == f"{said} (needed by factsim)"
 
 
+@pytest.mark.parametrize("source", ["r.jsonl", "r.csv", None], ids=["jsonl", "csv", "rows"])
+def test_a_column_named_the_wrong_way_round(source: str | None, tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text('{"article": "x"}')
+    (tmp_path / "r.csv").write_text("article\nx\n")
+    data = [{"article": "x"}] if source is None else str(tmp_path / source)
+    options = {"required": {"x": ("source",)}, "selection": Selection({"article": "source"})}
+    way = ("columns={'article': 'source'}", "columns={'source': 'article'}")
+    way = way if source is None else ("--columns article=source", "--columns source=article")
+    said = f"{source or 'the data'}: {way[0]}: claimscore's name stands first; is {way[1]} meant?"
+    assert refused(data, tmp_path, **options) == said
+
+
 @pytest.mark.parametrize(
     ("name", "content", "needed", "said"),
     [
         (
             "r.csv",
             b"text,summary\nx,y\n",
-            (),
+            ("sources",),
             ", line 1: --columns source=doc: no column doc; the ",
         ),
         ("r.jsonl", b'{"text": "x"}', (), ": --columns source=doc: no record has a column doc"),
@@ -175,6 +189,37 @@ def test_a_named_column_that_is_not_there(
     options = {"required": {"x": needed}, "selection": selection}
     message = refused(str(tmp_path / name), tmp_path, **options)
     assert message.startswith(f"{name}{said}")
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    """Of each kind the first place, and how many more records have it."""
+    lines = [
+        {"summary_a": "x", "summary_b": "y", "id": None},
+        *[{"summary_a": "x", "summary_b": "y", "id": "a"}] * 3,
+        {"summary_a": "x", "id": "b"},
+        {"summary_a": 3, "summary_b": "y", "id": 1.0},
+        *[{"summary_a": "x", "summary_b": "y", "id": id} for id in (2.0, 0.5, 2)],
+        {"summary_a": "x", "source": "s", "sources": ["s"]},
+    ]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(InputError) as caught:
+        prepare(str(tmp_path / "r.jsonl"), spool=tmp_path, required=NEEDS)
+    first, *told = str(caught.value).replace(f"{tmp_path}/", "").splitlines()
+    assert first == "r.jsonl: 7 problems:"
+    where, needs = "r.jsonl, line ", "(needed by caspr, ds)"
+    assert [line.strip().removeprefix(where) for line in told] == [
+        "1: id is null; give every record an id, or leave the column out",
+        f"5: no column summary_b {needs}; the record has: summary_a, id; `claimscore metrics list` "
+        "says what each metric reads; also in 1 more",
+        f"6: summary_a must be text, not a number {needs}",
+        "8: id must be text or an integer, not a number",
+        "10: source and sources are both there; leave one of them out",
+        "10: no id, though records before it have one",
+        f"3: id a stands at {where}2 already; every record needs an id of its own; also in 2 more",
+    ]
+    many = [OK.replace(b'"a"', b"%d" % n) for n in range(LOOKED_AT + 1)]
+    (tmp_path / "r.jsonl").write_bytes(NO_ID + b"".join(many) + b"{")
+    assert refused(str(tmp_path / "r.jsonl"), tmp_path).endswith("also in 9,999 more")
 
 
 def test_duplicates_over_files_are_found_in_the_order_of_the_input(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claimscore.errors import InputError
-from claimscore.records.columns import likely_columns
+from claimscore.records.columns import is_null_word, likely_columns
 from claimscore.records.dataset import Dataset, Selection
 from tests.support.prepared import prepare
 
@@ -155,10 +155,23 @@ def test_lists_ratings_and_system(write: Write, tmp_path: Path) -> None:
     dataset = ready(write("r.csv", content), tmp_path)
     assert pl.concat(dataset.chunks(100)).rows() == [
         ("0", "[1] x", ["a", "b"], {"q": 2.0}),
-        ("1", "y", None, None),
+        ("1", "y", [], None),
     ]
     source = write("s.jsonl", lines([{"sources": ["x"]}]))
     assert ready(source, tmp_path, required={"summac-zs": ("source",)}).n_records == 1
+
+
+def test_words_for_a_missing_text_are_none_in_csv(write: Write, tmp_path: Path) -> None:
+    """In columns of texts alone; a longer text with such a word stays, and so does JSON."""
+    content = "id,source,summary,tag\nnan,NULL,N/A,NA\nNone, nan ,None of us.,null\n"
+    dataset = ready(write("r.csv", content), tmp_path)
+    assert pl.concat(dataset.chunks(9)).rows() == [
+        ("nan", "", "", "NA"),
+        ("None", "", "None of us.", "null"),
+    ]
+    assert dataset.null_words == {"source": {"NULL": 1, "nan": 1}, "summary": {"N/A": 1}}
+    kept = ready(write("r.jsonl", lines([{"summary": "None"}])), tmp_path)
+    assert pl.concat(kept.chunks(9))["summary"].to_list() == ["None"]
 
 
 def test_parquet_types_become_plain(write: Write, tmp_path: Path) -> None:
@@ -227,7 +240,8 @@ def test_round_trip_in_chunks_of_any_size(
         writer.writerows(records)
     cells = pl.concat(ready(str(folder / "r.csv"), folder, required=NEEDS).chunks(100))
     assert cells.select(NEEDS["caspr"]).to_dicts() == [
-        {name: record[name] for name in NEEDS["caspr"]} for record in records
+        {name: "" if is_null_word(name, record[name]) else record[name] for name in NEEDS["caspr"]}
+        for record in records
     ]
     (folder / "r.jsonl").write_text(lines(records))
     dataset = ready(str(folder / "r.jsonl"), folder, required=NEEDS)

@@ -47,6 +47,19 @@ def test_what_is_odd_about_a_text(text: str, checks: list[str]) -> None:
     assert [found["check"] for found in check_texts(records)] == checks
 
 
+@pytest.mark.parametrize("column", ["source", "sources"])
+def test_summaries_much_longer_than_their_sources_may_be_swapped(column: str) -> None:
+    """Nearly all of those that have both; a list of sources counts together."""
+    short = "It rained." if column == "source" else ["It rained."]
+    rows = [{"id": str(n), column: short, "summary": "It rained. " * 3} for n in range(9)]
+    rows += [{"id": "equal", column: short, "summary": "It rained."}, {"id": "none", column: short}]
+    (found,) = check_texts(pl.LazyFrame(rows))
+    assert (found["check"], found["ids"]) == ("swapped", ["0", "1", "2"])
+    assert found["text"].startswith("a summary is more than 2 times as long as its source: 9 of 10")
+    assert "--columns source=summary,summary=source" in found["text"]
+    assert not check_texts(pl.LazyFrame(rows[1:]))
+
+
 def test_texts_are_counted_column_by_column_with_the_first_ids() -> None:
     """A null column of a record has no text."""
     records = pl.LazyFrame([{"id": f"r{n}", **row} for n, row in enumerate(ODD * 5)])

@@ -35,7 +35,8 @@ def test_missing_and_unsupported_are_those_of_the_metric(data: Any) -> None:
     value = st.one_of(st.floats(-1, 1, width=32), st.sampled_from([0.7, 0.6999995, 0.69999]))
     matrix = [[data.draw(value) for _ in range(m)] for _ in range(n)]
     facts, cells = frames({"x": matrix})
-    read = {"records": pl.DataFrame({"id": ["x"]}), "facts": facts, "similarities": cells}
+    records = pl.DataFrame([RECORD])
+    read = {"records": records, "facts": facts, "similarities": cells}
     tables = ChunkTables(lambda name: read[name] if name in read else schemas.TABLES[name].empty())
     (score,) = FACTSIM.metric().score(tables)
     found = FactMatrices(facts, cells).of("x", SizeLimit())
