@@ -84,15 +84,16 @@ def _lines(numbers: Callable[[P], str]) -> Callable[[P], None]:
 @contextmanager
 def _bars(bars_of: Callable[[P], Sequence[_Bar]]) -> Iterator[Callable[[P], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
     console = Console(stderr=True)
-    columns = [TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn()]
+    texts = "{task.description:<14}", "{task.fields[count]}"
+    columns = [TextColumn(texts[0]), BarColumn(), TextColumn(texts[1])]
     if console.width >= 80:
         columns += [TimeElapsedColumn(), TextColumn("{task.fields[note]}")]
     with Bars(*columns, console=console, transient=True) as bars:
-        tasks = {"reading": bars.add_task("reading", total=None, note="")}
+        tasks = {"reading": bars.add_task("reading", total=None, count="", note="")}
         notice = ""
 
         def show(progress: P) -> None:
@@ -103,8 +104,10 @@ def _bars(bars_of: Callable[[P], Sequence[_Bar]]) -> Iterator[Callable[[P], None
             shown = {bar.name: bar for bar in bars_of(progress)}
             for name, bar in shown.items():
                 if name not in tasks:
-                    tasks[name] = bars.add_task(name, total=bar.total, note="")
-                bars.update(tasks[name], total=bar.total, completed=bar.completed, note=bar.note)
+                    tasks[name] = bars.add_task(name, total=bar.total, count="", note="")
+                done, total = bar.completed, bar.total
+                count = f"{done:,}/{total:,}" if total else ""
+                bars.update(tasks[name], total=total, completed=done, count=count, note=bar.note)
             for name, task in tasks.items():
                 bars.update(task, visible=name in shown)
 

@@ -223,6 +223,8 @@ def print_record(record: Mapping[str, Any]) -> None:
     Unsure verdicts are first. A claim that does not count has the reason instead.
     """
     facts = [("record", record["id"])]
+    if not record["scores"]:
+        facts.append(("scores", "none: the record is not scored"))
     for row in record["scores"]:
         value = f"null: {row['reason']}" if row["value"] is None else f"{row['value']:.2f}"
         facts.append((row["metric"], value))

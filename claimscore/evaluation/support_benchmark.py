@@ -117,6 +117,10 @@ def evaluate_support(config: SupportConfig, on_rows: OnPairs | None = None) -> E
     is missing (unless `drop_missing`). `ConfigError` where a verifier cannot be used.
     """
     frame, pairs = _read(config)
+    if config.verifiers:  # what cannot be measured is refused before they work
+        zeros = (pl.lit(0.0).alias(score) for score in config.all_scores)
+        once = dataclasses.replace(config, samples=1)
+        list(_rows(frame.drop_nulls(config.scores).with_columns(zeros), once))
     for verifier in config.verifiers:
         frame = frame.with_columns(_judged(verifier, pairs, config, on_rows))
     missing = max(config.all_scores, key=lambda score: frame[score].null_count())
@@ -219,7 +223,8 @@ def _rows(frame: pl.DataFrame, config: SupportConfig) -> Iterator[dict[str, obje
             try:
                 measured = _measured(frame, score, mask, None if kind else halves, config)
             except ValueError as exc:
-                raise InputError(f"{config.table}: {score}: {exc}") from exc
+                of_kind = f" of kind {kind}" if kind else ""
+                raise InputError(f"{config.table}: {score}{of_kind}: {exc}") from exc
             yield {"kind": kind, "score": score, **measured}
 
 

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
@@ -35,10 +35,16 @@ logger = logging.getLogger(__name__)
 PACE_WINDOW_S = 120.0
 
 
+#: A pace that was measured for less says nothing of the end; an expected one counts as so long.
+_STEADY_S, _EXPECTED_S = 5.0, 10.0
+
+
 class Pace:
-    """How fast a count grows, over the last two minutes."""
+    """How fast a count grows, over the last two minutes; `expected` is what is known before, by the
+    second."""
 
     def __init__(self) -> None:
+        self.expected = 0.0
         self._seen: deque[tuple[float, float]] = deque()
 
     def see(self, count: float, now: float) -> None:
@@ -59,10 +65,16 @@ class Pace:
 
     def seconds_for(self, left: float) -> float | None:
         """How long that many more take; None where nothing is known of the pace."""
-        rate = self.per_second()
         if left <= 0:
             return 0.0
-        return left / rate if rate > 0 else None
+        counted = seconds = 0.0
+        if self._seen:
+            (first, before), (last, after) = self._seen[0], self._seen[-1]
+            counted, seconds = after - before, last - first
+        if self.expected:
+            counted, seconds = counted + self.expected * _EXPECTED_S, seconds + _EXPECTED_S
+        is_known = counted > 0 and seconds >= _STEADY_S
+        return left * seconds / counted if is_known else None
 
 
 @dataclasses.dataclass
@@ -84,15 +96,18 @@ class Progress:
     """The state of a run. Counts are of this invocation unless they say `total`.
 
     `passes` has the work of each model pass by its step; `model_chunk_share` is how much of the
-    chunks at work is done, all together. A chunk has `chunk_records` of the `records_total`;
-    `requests_expected` are the requests by the estimate, where one was made. Threads of the model
-    stage may report at once.  `notice` is what the
-    user should know now, as a damaged answer in the cache.
+    chunks at work is done, all together. A chunk has `chunk_records` of the `records_total`, and
+    `weights` are the bytes of the records of those that models judge. `requests_expected` are the
+    requests and `model_s_expected` the seconds of models by the estimate, where it knows them.
+    Threads of the model stage may report at once. `notice` is what the user should know now, as a
+    damaged answer in the cache.
     """
 
     phase: str = "reading"
     records_total: int = 0
     chunk_records: int = 1
+    weights: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    model_s_expected: float | None = None
     requests_expected: int | None = None
     llm_chunks_todo: int = 0
     llm_chunks_done: int = 0
@@ -110,6 +125,9 @@ class Progress:
     request_pace: Pace = dataclasses.field(default_factory=Pace)
     pair_pace: Pace = dataclasses.field(default_factory=Pace)
     _shares: dict[int, float] = dataclasses.field(default_factory=dict, repr=False)
+    _judged: int = 0
+    _busy_s: float = 0.0
+    _ticked: float = dataclasses.field(default_factory=time.monotonic)
     _mutex: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -121,13 +139,29 @@ class Progress:
         """Chunks through the models, those at work by their shares."""
         return self.model_chunks_done + self.model_chunk_share
 
+    @property
+    def _models_have_work(self) -> bool:
+        """Whether a chunk is there that they have not done."""
+        done = self.llm_chunks_done
+        return done >= self.llm_chunks_todo or done > self.model_chunks_done
+
     def tick(self) -> None:
         """Note how far it is; called a few times a second."""
         now = time.monotonic()
         self.llm_pace.see(self.llm_chunks_done, now)
-        self.model_pace.see(self.model_chunks, now)
+        judged = self._bytes_judged()
+        if judged and self._models_have_work:  # waiting for answers is no pace
+            self._busy_s += now - self._ticked
+        if judged:
+            self.model_pace.see(judged, self._busy_s)
+        self._ticked = now
         self.request_pace.see(self.engine.sent if self.engine else 0, now)
         self.pair_pace.see(self.pairs_done, now)
+
+    def _bytes_judged(self) -> float:
+        with self._mutex:
+            shares = sum(share * self.weights.get(n, 0) for n, share in self._shares.items())
+            return self._judged + shares
 
     def records_of(self, chunks: float) -> int:
         """The records of so many chunks, the last of which may be smaller."""
@@ -155,6 +189,7 @@ class Progress:
             self._shares.pop(chunk, None)
             self.model_chunk_share = sum(self._shares.values())
             self.model_chunks_done += 1
+            self._judged += self.weights.get(chunk, 0)
 
     def spent(self) -> JSON:
         """The requests and tokens of this call, as far as servers said; dollars are None where the
@@ -175,8 +210,8 @@ class Progress:
         included; None where one of them has not done anything lately.
 
         Requests tell the pace where their number is expected: the first chunks are done late, and
-        many of them at once. Models that have done what there was wait for the language model, and
-        are taken to be no slower.
+        many of them at once. That of models is by the bytes that they judge, and at first as
+        expected. Models of which nothing is known, and which wait, are taken to be no slower.
         """
         if not (self.llm_chunks_todo or self.model_chunks_todo):
             return None
@@ -186,9 +221,12 @@ class Progress:
         if llm_left and requests_left > 0:
             llm_s = self.request_pace.seconds_for(requests_left)
         needed = [llm_s]
-        if not llm_left or self.llm_chunks_done - self.model_chunks >= 1:
-            left = self.model_chunks_todo - self.model_chunks
-            needed.append(self.model_pace.seconds_for(left))
+        weight = sum(self.weights.values())
+        if self.model_s_expected:
+            self.model_pace.expected = weight / self.model_s_expected
+        model_s = self.model_pace.seconds_for(weight - self._bytes_judged())
+        if model_s is not None or self._models_have_work:
+            needed.append(model_s)
         if self.engine is not None and self.llm_chunks_done < self.llm_chunks_todo:
             needed.append(self.engine.least_s(0))
         return None if None in needed else max(s for s in needed if s is not None)

@@ -280,7 +280,8 @@ class _Work:
             raise obstacle
         if on_estimate is not None:
             on_estimate(plan, left)
-        self.reporter.progress.requests_expected = left.requests
+        progress = self.reporter.progress
+        progress.requests_expected, progress.model_s_expected = left.requests, left.model_s
 
     def finish(self, todo: list[ChunkTodo]) -> RunResult:
         """Do what is missing, then score everything."""
@@ -289,7 +290,10 @@ class _Work:
         progress.chunk_records = self.config.chunk_records
         n_asked = sum(bool(item.tasks) for part in in_turn(todo) for item in part)
         progress.llm_chunks_todo = progress.llm_chunks_done + n_asked
-        progress.model_chunks_todo = progress.model_chunks_done + sum(bool(i.passes) for i in todo)
+        judged = {item.chunk for item in todo if item.passes}
+        progress.model_chunks_todo = progress.model_chunks_done + len(judged)
+        parts = [part for part in directory.manifest.parts("records") if part.chunk in judged]
+        progress.weights = {part.chunk: part.checksum.size for part in parts}
         roles = missing_roles(self.plan, todo)
         open_models: Callable[..., AbstractContextManager[ModelPool]] = local_models
         if self.config.engine == "ray" and roles:

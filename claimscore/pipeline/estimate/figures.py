@@ -121,6 +121,15 @@ class Estimate:
         """The longest that the limits of a model's servers ask for; None where none is known."""
         return max((model.hours for model in self.models if model.hours is not None), default=None)
 
+    @property
+    def model_s(self) -> float | None:
+        """The seconds that the model passes take at their last pace here; None where one has none
+        yet."""
+        paces = [one.per_second for one in self.passes]
+        if None in paces:
+            return None
+        return sum(one.items / one.per_second for one in self.passes if one.per_second)
+
     def to_json(self) -> JSON:
         """Plain values, null for what is unknown."""
         return {

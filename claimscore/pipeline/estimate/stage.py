@@ -104,7 +104,7 @@ def estimate_run(
             return ((n, records) for n, records in frames if n % every == 0)
 
         stage = _DryStage(plan, cache, *finished)
-        run_blocking(stage.count, chunks, dataset.n_records, plan.passes)
+        run_blocking(stage.count, chunks, dataset.n_records)
         estimate = stage.estimate()
         notes = (*filter(None, [chosen]), *estimate.assumptions)
         return dataclasses.replace(estimate, assumptions=notes)
@@ -116,14 +116,15 @@ def estimate_left(
     n_records: int,
     todo: Iterable[ChunkTodo],
 ) -> Estimate:
-    """The requests of a run that is about to begin: `todo` is missing of `directory`."""
+    """The requests and model work of a run that is about to begin: `todo` is missing of
+    `directory`."""
     with open_cache_if_there(plan.config.cache_dir) as cache:
         stage = _DryStage(plan, cache, directory, todo)
 
         def chunks(every: int) -> Iterator[tuple[int, pl.DataFrame]]:
             return ((n, directory.read("records", n)) for n in range(0, directory.n_chunks, every))
 
-        run_blocking(stage.count, chunks, n_records, ())
+        run_blocking(stage.count, chunks, n_records)
         return stage.estimate()
 
 
@@ -162,8 +163,9 @@ class _DryStage:
         self._todo = {item.chunk: item for item in todo}
         self._n_total = self._n_counted = 0
         self._n_guessed: Counter[str] = Counter()
+        self._passes = plan.passes
         self._read = {name for planned in plan.tasks for name in planned.task.after}
-        self._passes: tuple[PlannedPass, ...] = ()
+        self._read |= {name for planned in plan.passes for name in planned.model_pass.after}
         self._items: Counter[str] = Counter()  # by step of a model pass
         self._engines = {
             task: DryEngine(
@@ -180,12 +182,10 @@ class _DryStage:
         self,
         chunks: Callable[[int], Iterable[tuple[int, pl.DataFrame]]],
         n_records: int,
-        passes: tuple[PlannedPass, ...],
     ) -> None:
-        """Count tasks and `passes` on some of `n_records`; `chunks(n)` gives every n-th chunk with
+        """Count tasks and passes on some of `n_records`; `chunks(n)` gives every n-th chunk with
         its number."""
-        self._n_total, self._passes = n_records, passes
-        self._read |= {name for planned in passes for name in planned.model_pass.after}
+        self._n_total = n_records
         for chunk, records in chunks(math.ceil(n_records / COUNTED_RECORDS)):
             await self._count_chunk(chunk, records)
             await lowlevel.checkpoint()  # Ctrl-C ends it here
@@ -212,7 +212,7 @@ class _DryStage:
         def read(table: str) -> pl.DataFrame:
             return tables[table] if table in tables else TABLES[table].empty()
 
-        for planned in left.passes if self._passes else ():
+        for planned in left.passes:
             given = planned.model_pass, planned.need, records, read
             self._items[planned.step] += count_items(*given)
 

@@ -74,6 +74,22 @@ def test_progress_is_in_records_and_requests_with_an_end_before_the_first_chunk(
     assert line.endswith("about 2 min 23 s left"), "the first chunk, all at once, tells no pace"
 
 
+def test_a_bar_of_unknown_length_shows_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with progress_display(quiet=False) as show:
+        assert show is not None
+        show(Progress(phase="counting"))
+        show(Progress(phase="running", records_total=9, llm_chunks_todo=9, llm_chunks_done=2))
+    assert "counting" in terminal.getvalue()
+    assert "2/9" in terminal.getvalue()
+    assert "/?" not in terminal.getvalue()
+
+
 def shown_lines(progress: Progress) -> list[str]:
     """What is printed of this state where there is no terminal."""
     with pytest.MonkeyPatch.context() as patch:
@@ -82,6 +98,11 @@ def shown_lines(progress: Progress) -> list[str]:
             assert show is not None
             show(progress)
         return sys.stderr.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_a_record_without_scores_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    result.print_record({"id": "7", "scores": [], "failures": [], "claims": []})
+    assert "none: the record is not scored" in capsys.readouterr().out
 
 
 def test_ctrl_c_ends_watching_and_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from claimscore.errors import ConfigError, InputError
+from claimscore.evaluation import support_benchmark
 from claimscore.evaluation.support_benchmark import SupportConfig, evaluate_support
 from claimscore.records.columns import in_first_half
 
@@ -111,6 +112,24 @@ def test_what_cannot_be_evaluated_is_refused(
         evaluate(tmp_path, rows)
     with pytest.raises(ConfigError, match="--scores"):
         SupportConfig("x", ())
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (ROWS[:3], "rows of one label only"),
+        ([*ROWS, row("c", FIRST, 1, 0.9, kind="good")], "of kind good: both labels must occur"),
+    ],
+)
+def test_one_label_is_refused_before_a_verifier_works(
+    rows: list[dict[str, Any]],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(support_benchmark, "verify", lambda *_, **__: pytest.fail("it works"))
+    with pytest.raises(InputError, match=message):
+        evaluate(tmp_path, rows, verifiers=("nli",))
 
 
 def test_rows_without_a_score_are_left_out_and_counted(tmp_path: Path) -> None:
