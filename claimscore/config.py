@@ -660,20 +660,19 @@ def store_allows_http(prefix: str) -> bool:
 
 def user_cache_dir() -> Path:
     """Where paid answers are kept: CLAIMSCORE_CACHE_DIR, else the XDG cache folder."""
-    named = os.environ.get("CLAIMSCORE_CACHE_DIR")
-    if named:
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "claimscore"
+    return _user_folder("CACHE", ".cache")
 
 
 def user_state_dir() -> Path:
     """The folder of facts about this machine: CLAIMSCORE_STATE_DIR, else the XDG state folder."""
-    named = os.environ.get("CLAIMSCORE_STATE_DIR")
-    if named:
+    return _user_folder("STATE", ".local/state")
+
+
+def _user_folder(kind: str, default: str) -> Path:
+    if named := environment(f"CLAIMSCORE_{kind}_DIR"):
         return Path(named)
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "claimscore"
+    base = environment(f"XDG_{kind}_HOME")
+    return (Path(base) if base else Path.home() / default) / "claimscore"
 
 
 def missing_environment(names: Sequence[str]) -> tuple[str, ...]:

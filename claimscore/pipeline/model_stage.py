@@ -11,9 +11,9 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
@@ -61,9 +61,24 @@ def do_passes(
     Raises `ChunkUndoneError` after the batch in which the run ended.
     """
     passes, records = item.passes, tables["records"]
-    for n_done, planned in enumerate(passes):
+
+    def do(n_done: int, planned: PlannedPass) -> None:
+        n_items = n_judged = 0
+
+        def on_batch(items_done: int) -> None:
+            nonlocal n_judged
+            share = (n_done + items_done / max(1, n_items)) / len(passes)
+            progress.add_pairs(item.chunk, items_done - n_judged, share)
+            n_judged = items_done
+            if is_over():
+                raise ChunkUndoneError
+
+        def listen(n: int) -> OnBatch:
+            nonlocal n_items
+            n_items = n
+            return on_batch
+
         began, waited = time.monotonic(), device_wait_s()
-        batches = _Batches(item.chunk, n_done / len(passes), 1 / len(passes), progress, is_over)
         result = planned.model_pass.compute(
             PassInput(
                 model=models[planned.model_pass.role],
@@ -71,37 +86,15 @@ def do_passes(
                 records=records,
                 read=tables.__getitem__,
                 broken=_broken(planned, tables["failures"]),
-                listen=batches.listen,
+                listen=listen,
             )
         )
         write(planned.step, {**result.rows, "failures": result.failures})
         seconds = time.monotonic() - began - (device_wait_s() - waited)
-        progress.add_pass(planned.step, records.height, batches.n_items, seconds)
+        progress.add_pass(planned.step, records.height, n_items, seconds)
 
-
-class _Batches:
-    """Hears of the batches of a pass, which begins with a share of the chunk `done` and does
-    another `share` of it."""
-
-    def __init__(
-        self, chunk: int, done: float, share: float, progress: Progress, is_over: IsOver
-    ) -> None:
-        self.n_items = 0
-        self._chunk, self._done, self._share = chunk, done, share
-        self._progress, self._is_over = progress, is_over
-        self._n_done = 0
-
-    def listen(self, n_items: int) -> OnBatch:
-        """The pass is about to judge so many items."""
-        self.n_items = n_items
-        return self._on_batch
-
-    def _on_batch(self, items_done: int) -> None:
-        share = self._done + self._share * items_done / max(1, self.n_items)
-        self._progress.add_pairs(self._chunk, items_done - self._n_done, share)
-        self._n_done = items_done
-        if self._is_over():
-            raise ChunkUndoneError
+    for n_done, planned in enumerate(passes):
+        do(n_done, planned)
 
 
 def _broken(planned: PlannedPass, failures: pl.DataFrame) -> frozenset[str]:
@@ -165,15 +158,12 @@ class ModelWorker(Protocol):
         """
 
 
-class ModelPool(Protocol):
-    """The workers of a run, wherever they are."""
+class ModelPool(NamedTuple):
+    """The workers of a run, one for each device. `tell_of_stop` tells those that cannot see it
+    themselves once the run is stopped."""
 
-    @property
-    def workers(self) -> Sequence[ModelWorker]:
-        """One for each device."""
-
-    async def tell_of_stop(self, is_over: IsOver) -> None:
-        """Tell the workers once the run is stopped, where they cannot see it themselves."""
+    workers: Sequence[ModelWorker]
+    tell_of_stop: Callable[[IsOver], Coroutine[Any, Any, None]] | None = None
 
 
 class LocalModelWorker:
@@ -198,25 +188,13 @@ class LocalModelWorker:
         do_passes(item, tables, write, self._models, self._progress, is_over)
 
 
-class LocalModels:
-    """A `ModelPool` in this process."""
-
-    def __init__(
-        self, workers: Sequence[Worker], directory: RunDirectory, progress: Progress
-    ) -> None:
-        self.workers = [LocalModelWorker(worker, directory, progress) for worker in workers]
-
-    async def tell_of_stop(self, is_over: IsOver) -> None:
-        """Threads look themselves."""
-
-
 @contextlib.contextmanager
 def local_models(
     config: RunConfig,
     directory: RunDirectory,
     roles: Sequence[str],
     reporter: ProgressReporter[Progress],
-) -> Iterator[LocalModels]:
+) -> Iterator[ModelPool]:
     """The models of these roles on each device that `config.encoders` names; `ConfigError` where
     one cannot be loaded, or is not the one that the folder was made with."""
     store = None
@@ -235,7 +213,8 @@ def local_models(
         reporter.phase("loading models", directory)
         workers = load_workers(roles, config.encoders, load)
         add_settings(directory, model_settings(workers[0].models))  # the same on each
-    yield LocalModels(workers, directory, reporter.progress)
+    progress = reporter.progress
+    yield ModelPool([LocalModelWorker(worker, directory, progress) for worker in workers])
 
 
 class _Waiting(NamedTuple):
@@ -287,7 +266,8 @@ class ModelStage:
         """
         async with anyio.create_task_group() as around:
             around.start_soon(self._end_threads)
-            around.start_soon(self._pool.tell_of_stop, self._is_stopped)
+            if self._pool.tell_of_stop is not None:
+                around.start_soon(self._pool.tell_of_stop, self._is_stopped)
             async with anyio.create_task_group() as group:
                 for worker in self._pool.workers:
                     for _ in range(worker.threads):

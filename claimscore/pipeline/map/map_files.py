@@ -62,6 +62,9 @@ NO_CHAIN_FAILURES = pl.DataFrame(
     schema={"row": pl.Int64, "prompt": pl.String, "item": pl.Int32, **_FAILURES}
 )
 
+#: What metadata of others raises.
+_DAMAGE = KeyError, ValueError, TypeError, AttributeError, RecursionError
+
 #: Failures of rows that no request was sent for.
 UNASKED = ("null_input", "too_many_items")
 
@@ -145,21 +148,14 @@ class MapFiles:
             return None
         if path.is_dir():
             raise ConfigError(f"{where}: it is a folder, not a file")
-        try:
-            text = pl.read_parquet_metadata(path)[METADATA_KEY]
-        except FileNotFoundError:
+        if not path.exists():
             return None
-        except (KeyError, ValueError, pl.exceptions.PolarsError):
+        try:
+            return _finished(where, json.loads(pl.read_parquet_metadata(path)[METADATA_KEY]))
+        except (*_DAMAGE, pl.exceptions.PolarsError):
             raise ConfigError(
                 f"{where} is there already and was not written by `claimscore map`; name another "
                 "--out, or move it away"
-            ) from None
-        try:
-            return _finished(where, json.loads(text))
-        except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
-            raise ConfigError(
-                f"{where}: its metadata is not what `claimscore map` wrote; name another --out, or "
-                "move it away"
             ) from None
 
     def failure_examples(self) -> dict[str, str]:

@@ -212,7 +212,7 @@ class RayModelWorker:
 
 
 class RayModels:
-    """The `ModelPool` of the Ray that this process is connected to."""
+    """The workers of the Ray that this process is connected to."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ def ray_models(
         try:
             models.load()
             add_settings(directory, models.facts)
-            yield models
+            yield ModelPool(models.workers, models.tell_of_stop)
         finally:
             models.close()
 

@@ -23,7 +23,7 @@ from claimscore.errors import ConfigError, StoppedEarly
 from claimscore.pipeline import model_stage
 from claimscore.pipeline.encoders import Worker
 from claimscore.pipeline.encoders.protocols import ModelInfo, OnBatch
-from claimscore.pipeline.model_stage import LocalModels, WorkerLostError
+from claimscore.pipeline.model_stage import LocalModelWorker, ModelPool, WorkerLostError
 from claimscore.pipeline.plan import ChunkTodo, find_todo
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.run import run
@@ -211,7 +211,9 @@ def test_requests_and_models_do_not_wait(tmp_path: Path, monkeypatch: pytest.Mon
 
 @contextlib.contextmanager
 def stages(
-    out: Path, workers: Sequence[Worker], change: Callable[[LocalModels], Any] = lambda pool: pool
+    out: Path,
+    workers: Sequence[Worker],
+    change: Any = lambda pool: pool,
 ) -> Iterator[tuple[Stages, RunDirectory]]:
     with RunDirectory(out) as directory:
         directory.check_settings({"seed": 0})
@@ -222,7 +224,8 @@ def stages(
         plan = plan_of(settings(out), ["id", "summary_a", "summary_b"])
         todo = find_todo(plan, directory, N_CHUNKS, retry_failed=False)
         progress = Progress()
-        pool = change(LocalModels(workers, directory, progress))
+        local = [LocalModelWorker(worker, directory, progress) for worker in workers]
+        pool = change(ModelPool(local))
         yield Stages(plan, directory, todo, None, pool, progress), directory
 
 
@@ -267,14 +270,9 @@ def test_answers_are_kept_if_models_fail(tmp_path: Path, monkeypatch: pytest.Mon
         assert details(answers).entries == paid > 0
 
 
-class DyingPool:
+def dying_pool(healthy: ModelPool, times: int) -> ModelPool:
     """Workers in the place of other processes: one dies over its chunks, `times` of them."""
-
-    def __init__(self, healthy: LocalModels, times: int) -> None:
-        self.workers: list[Any] = [DyingWorker(times), *healthy.workers]
-
-    async def tell_of_stop(self, is_over: Callable[[], bool]) -> None:
-        """Nothing."""
+    return ModelPool([DyingWorker(times), *healthy.workers])
 
 
 class DyingWorker:
@@ -298,11 +296,11 @@ def test_chunks_of_dead_workers_are_done_by_others(tmp_path: Path) -> None:
     """Each once, and the stage ends though a worker never comes back; a chunk that kills every
     worker stops the run."""
     model = Chunkwise(lambda: time.sleep(0.002))
-    pool = functools.partial(DyingPool, times=3)
+    pool = functools.partial(dying_pool, times=3)
     with stages(tmp_path / "run", [Worker({"nli": model})], pool) as (work, directory):
         run_blocking(work.run)
         assert model.n_calls == directory.steps_done("nli-a-b") == N_CHUNKS
-    pool = functools.partial(DyingPool, times=1000)
+    pool = functools.partial(dying_pool, times=1000)
     with (
         stages(tmp_path / "other", [], pool) as (work, _),
         pytest.raises(StoppedEarly, match=r"5 workers died over chunk \d, .*killed"),

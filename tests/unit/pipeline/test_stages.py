@@ -12,7 +12,7 @@ import pytest
 
 from claimscore.config import RunConfig
 from claimscore.pipeline.encoders import Worker
-from claimscore.pipeline.model_stage import LocalModels
+from claimscore.pipeline.model_stage import LocalModelWorker, ModelPool
 from claimscore.pipeline.plan import find_todo, with_chunk_size
 from claimscore.pipeline.progress import Progress
 from claimscore.pipeline.stages import Stages
@@ -109,8 +109,8 @@ def chunks_asked(
     async def work() -> None:
         async with make(provider, max_concurrency=4) as engine:
             progress = Progress()
-            workers = [Worker({"nli": model})]
-            pool = LocalModels(workers, directory, progress)
+            worker = LocalModelWorker(Worker({"nli": model}), directory, progress)
+            pool = ModelPool([worker])
             await Stages(plan, directory, left, engine, pool, progress).run()
 
     provider = FakeProvider(answer)

@@ -28,7 +28,6 @@ class Reservation:
     """One attempt that may be sent, with what is set aside for it. It is ended once: settled,
     released or kept."""
 
-    request: Request
     price: Price | None
     pico_usd: int
     number: int
@@ -71,7 +70,7 @@ class Budget:
         if self._why_not(pico_usd) is not None:
             return None
         number = self.ledger.reserve(None if price is None else pico_usd)
-        return Reservation(request, price, pico_usd, number)
+        return Reservation(price, pico_usd, number)
 
     async def reserve(self, request: Request) -> Reservation:
         """The right to send it.

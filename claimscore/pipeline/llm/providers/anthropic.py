@@ -251,11 +251,7 @@ class AnthropicProvider(ServerProvider):
         import anthropic
 
         return anthropic.AsyncAnthropic(
-            base_url=self.base_url,
-            api_key=self.key or "none",  # without one it would look for others on this machine
-            max_retries=0,
-            http_client=self.connection.http,
-            open_telemetry=False,
+            base_url=self.base_url, open_telemetry=False, **self.sdk_options
         )
 
     @classmethod

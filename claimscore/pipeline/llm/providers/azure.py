@@ -70,9 +70,7 @@ class AzureProvider(OpenAIProvider):
         return openai.AsyncAzureOpenAI(
             azure_endpoint=self.base_url,
             api_version=self._api_version,
-            api_key=self.key or "none",
-            max_retries=0,
-            http_client=self.connection.http,
+            **self.sdk_options,
         )
 
     def path_to(self, model: str) -> str:

@@ -241,12 +241,7 @@ class OpenAIProvider(ServerProvider):
     def sdk(self) -> openai.AsyncOpenAI:
         import openai
 
-        return openai.AsyncOpenAI(
-            base_url=self.base_url,
-            api_key=self.key or "none",
-            max_retries=0,
-            http_client=self.connection.http,
-        )
+        return openai.AsyncOpenAI(base_url=self.base_url, **self.sdk_options)
 
     def _answer(self, reply: Reply, request: Request) -> Completion:
         """The answer; some servers send an error with status 200 before they have one.

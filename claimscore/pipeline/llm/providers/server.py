@@ -126,6 +126,12 @@ class ServerProvider(Vendor):
         """The SDK's client, over `connection`; what is sent as credentials is its affair."""
         raise NotImplementedError
 
+    @property
+    def sdk_options(self) -> dict[str, Any]:
+        """What every SDK is given; without a key it would look for others on this machine."""
+        http = self.connection.http
+        return {"api_key": self.key or "none", "max_retries": 0, "http_client": http}
+
     @staticmethod
     def body(request: Request, dialect: Dialect) -> JSON:
         """The body of a request in a dialect."""

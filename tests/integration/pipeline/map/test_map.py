@@ -552,7 +552,9 @@ class TestStatus:
         out = run_map(tmp_path, TEN).path
         facts = json.loads(pl.read_parquet_metadata(out)[METADATA_KEY]) | {name: value}
         pl.read_parquet(out).write_parquet(out, metadata={METADATA_KEY: json.dumps(facts)})
-        message = f"{out}: its metadata is not what `claimscore map` wrote; name another --out"
+        message = (
+            f"{out} is there already and was not written by `claimscore map`; name another --out"
+        )
         assert message in cli("status", out).err
-        with pytest.raises(ConfigError, match="its metadata is not what"):
+        with pytest.raises(ConfigError, match="was not written by"):
             run_map(tmp_path, TEN)
