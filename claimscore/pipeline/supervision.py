@@ -43,15 +43,10 @@ def run_blocking(work: Callable[..., Awaitable[T]], *args: Any) -> T:
         with start_blocking_portal(backend_options=LOOP) as portal:
             return portal.call(work, *args)
     except BaseExceptionGroup as group:
-        raise first_error(group) from None
-
-
-def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error in a nested group: what went wrong before the rest was cancelled."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]  # what went wrong before the rest was cancelled
+        raise error from None
 
 
 def _in_event_loop() -> bool:

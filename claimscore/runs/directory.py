@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import polars as pl
 
@@ -43,6 +43,7 @@ from claimscore.runs.parts import (
     write_part,
     write_scores,
 )
+from claimscore.runs.remote import SEND_S, Objects, RemoteCopy, fetch, local_folder
 from claimscore.runs.settings_file import (
     RUN_TOML,
     STATE,
@@ -54,9 +55,6 @@ from claimscore.runs.settings_file import (
     write_settings,
 )
 from claimscore.tables import TABLES, wide_scores
-
-if TYPE_CHECKING:
-    from claimscore.runs.remote import RemoteCopy
 
 
 class RunDirectory:
@@ -80,8 +78,6 @@ class RunDirectory:
         self.path = Path(where)
         if self._address is not None:
             check_store(self._address)
-            from claimscore.runs.remote import local_folder
-
             self.path = local_folder(self._address)
         self.state = self.path / STATE
         self._folder = RunFolder(self.path)
@@ -97,8 +93,6 @@ class RunDirectory:
     def _fetched(self) -> Self:
         """This, for reading: what lies at an address is brought here first."""
         if self._address is not None:
-            from claimscore.runs.remote import fetch
-
             fetch(self._address)
         return self
 
@@ -124,8 +118,6 @@ class RunDirectory:
             stack.callback(self._folder.release)
             self._folder.open()
             if self._address is not None:
-                from claimscore.runs.remote import SEND_S, RemoteCopy
-
                 self.remote = stack.enter_context(RemoteCopy(self._address, self._tell))
                 sends = f"{self._address} gets a copy every {SEND_S:.0f} seconds"
                 self._tell(f"working in {self.path}; {sends}")
@@ -167,8 +159,6 @@ class RunDirectory:
         """Send a file that a reader has written to the address, where there is one; where it is."""
         if self._address is None:
             return self.path / name
-        from claimscore.runs.remote import Objects
-
         Objects(self._address).put(name, self.path / name)
         return f"{self._address}/{name}"
 
@@ -185,11 +175,8 @@ class RunDirectory:
     @property
     def is_locked(self) -> bool:
         """Whether a process works in the run directory now."""
-        if self._address is not None:
-            from claimscore.runs.remote import RemoteCopy
-
-            if RemoteCopy(self._address).is_elsewhere:
-                return True
+        if self._address is not None and RemoteCopy(self._address).is_elsewhere:
+            return True
         return is_locked(self.path / LOCK)
 
     # Settings

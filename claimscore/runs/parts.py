@@ -117,12 +117,7 @@ class Part(NamedTuple):
     @property
     def name(self) -> str:
         """Its path in the run directory."""
-        return part_name(self.table, self.chunk, self.step)
-
-
-def part_name(table: str, chunk: int, step: str) -> str:
-    """The path of a part in its run directory."""
-    return f"{table}/part-{chunk:06d}-{step}.parquet"
+        return f"{self.table}/part-{self.chunk:06d}-{self.step}.parquet"
 
 
 class DamagedPart(ConfigError):
@@ -135,8 +130,8 @@ class DamagedPart(ConfigError):
 
 def write_part(folder: Path, table: str, chunk: int, step: str, rows: pl.DataFrame) -> Part:
     """Write the rows of a table that a step made of a chunk."""
-    name = part_name(table, chunk, step)
-    path = folder / name
+    part = Part(table, chunk, step, rows.height, Checksum(0, 0))
+    path = folder / part.name
     with os_errors(path.parent):
         if not path.parent.exists():
             path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -145,7 +140,7 @@ def write_part(folder: Path, table: str, chunk: int, step: str, rows: pl.DataFra
         rows = rows.match_to_schema(TABLES[table].schema)
     with atomic_path(path) as temporary, polars_errors(path):
         rows.write_parquet(temporary, compression="zstd")
-        return Part(table, chunk, step, rows.height, Checksum.of(temporary))
+        return part._replace(checksum=Checksum.of(temporary))
 
 
 def remove_others(folder: Path, names: Collection[str]) -> None:

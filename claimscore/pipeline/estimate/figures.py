@@ -58,20 +58,12 @@ class ModelEstimate:
 
     def to_json(self) -> JSON:
         """Plain values, as of `Estimate.to_json`."""
-        price = self.price
-        return {
-            "llm": self.llm,
-            "tasks": list(self.tasks),
-            **self.total.amounts(),
-            "hours": self.hours,
-            "price": None
-            if price is None
-            else {
-                "input_per_mtok": price.per_mtok[0],
-                "output_per_mtok": price.per_mtok[1],
-                "source": price.source,
-            },
-        }
+        price: JSON | None = None
+        if self.price is not None:
+            names = ("input_per_mtok", "output_per_mtok", "source")
+            price = dict(zip(names, (*self.price.per_mtok, self.price.source), strict=True))
+        asked = {"llm": self.llm, "tasks": list(self.tasks), **self.total.amounts()}
+        return {**asked, "hours": self.hours, "price": price}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

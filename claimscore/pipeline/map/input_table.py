@@ -22,7 +22,7 @@ from claimscore.atomic import atomic_path
 from claimscore.errors import InputError
 from claimscore.pipeline.map.table_prompt import ERROR_COLUMN, KEY_COLUMN
 from claimscore.records.columns import ValueKinds, check_room
-from claimscore.records.files import Format, InputFile, find_files, input_file, spool_stdin
+from claimscore.records.files import InputFile, find_files, input_file, spool_stdin
 from claimscore.records.readers import (
     Record,
     file_errors,
@@ -111,7 +111,8 @@ class TableSource:
 
         The bookkeeping columns of a finished map get the name of its prompt, as in a chain.
         """
-        table = _OPENERS[self.files[0].format](self.name, self.files)
+        opened = _open_parquet if self.files[0].format == "parquet" else _open_rows
+        table = opened(self.name, self.files)
         if not {KEY_COLUMN, ERROR_COLUMN} <= table.schema.keys():
             return table
         prompt = _prompt_of(self.files[0])
@@ -246,13 +247,3 @@ def _values(rows: list[Record], name: str, cells: bool) -> Iterator[Any]:
     """The values of a column; an empty cell is null."""
     values = (row.get(name) for row in rows)
     return (value or None for value in values) if cells else values
-
-
-_OPENERS: dict[Format, Callable[[str, tuple[InputFile, ...]], InputTable]] = {
-    "parquet": _open_parquet,
-    "jsonl": _open_rows,
-    "json": _open_rows,
-    "rows": _open_rows,
-    "csv": _open_rows,
-    "tsv": _open_rows,
-}

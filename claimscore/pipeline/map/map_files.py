@@ -30,6 +30,7 @@ from claimscore.pipeline.map.settings import Settings, wants_more
 from claimscore.pipeline.map.table_prompt import STAGE, TablePrompt, chain
 from claimscore.prompts import Prompt
 from claimscore.runs import RunDirectory, damage_as_error, polars_errors
+from claimscore.runs.remote import Objects, local_folder
 from claimscore.runs.settings_file import agreed, as_stored
 from claimscore.tables import FAILURES
 from claimscore.types import JSON, Failure
@@ -117,8 +118,6 @@ class MapFiles:
         self.parts = _beside(self.where, ".parquet.parts")
         self._path, self._store = Path(out), None
         if is_address(self.where):
-            from claimscore.runs.remote import Objects, local_folder
-
             folder, _, name = self.where.rpartition("/")
             self._path, self._store = local_folder(self.where) / name, Objects(folder)
         self._failures_path = _beside(self._path, ".failures.parquet")
