@@ -34,6 +34,7 @@ from claimscore.option import (
 
 Granularity = Literal["sentence", "summary"]
 Units = Literal["claims", "sentences"]
+Dedupe = Literal["none", "entailed"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Runner = Literal["local", "ray"]
 
@@ -436,6 +437,7 @@ class RunConfig:
         1, metavar="N", hidden=True, help="Answers of --verifier llm to each question, which vote."
     )
     units: Units = metric_option("claims", help="Texts that caspr compares.")
+    dedupe: Dedupe = metric_option("none", help="Leave out entailed claims.")
     window_tokens: int = llm_option(
         3000,
         metavar="N",
@@ -498,6 +500,8 @@ class RunConfig:
             raise ConfigError(f"--prompts-dir {self.prompts_dir}: there is no such folder")
         if self.encoders.verifier_labels and self.encoders.role_of("verifier") == "nli":
             raise ConfigError("--verifier-labels is of a model that --verifier names")
+        if self.dedupe != "none" and self.units == "sentences":
+            raise ConfigError("--dedupe leaves out claims, and --units sentences has none")
         if self.address is not None and self.engine != "ray":
             raise ConfigError("--address is of a Ray cluster: it goes with --engine ray")
 

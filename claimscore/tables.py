@@ -114,12 +114,13 @@ def counted(claims: Claims) -> Claims:
 CLAIM_CHECKS = Table(
     "claim_checks",
     "What looks wrong about a claim, or about the claims of a sentence (`claim_index` is null). "
-    "`value` is a share (little_overlap, uncovered_words), the entailment "
-    "(not_entailed), a number of words (no_claims), the earlier claim (repeat) or the prompt's "
-    "example (example_copy).",
+    "`value` is a share (little_overlap, uncovered_words), the entailment (not_entailed) or a "
+    "number of words (no_claims). Of repeat it is the earlier claim, of example_copy the prompt's "
+    "example. Of entailed it is the highest entailment by a claim that counts; its place is "
+    "`claim_position`, as in `support`.",
     {
         **_text("id side"),
-        **_int32("sentence_index claim_index"),
+        **_int32("sentence_index claim_index claim_position"),
         **_text("check"),
         **_float64("value"),
         **MODEL_PROVENANCE,

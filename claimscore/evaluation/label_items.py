@@ -197,6 +197,9 @@ def _claims(run: ComparedRun, metric: str, ids: pl.Series) -> Items:
         raise ConfigError(f"{run.path}: it has no verdicts on claims")
     with damage_as_error(run.path):
         wanted = support.filter(side=side, source_side=source_side, read=how)
+        if (checks := run.table("claim_checks")) is not None:
+            entailed = checks.filter(check="entailed")
+            wanted = wanted.join(entailed, on=["id", "side", "claim_position"], how="anti")
         judged = wanted.filter(pl.col("id").is_in(ids.implode())).collect()
     if judged.is_empty():
         raise ConfigError(f"{run.path}: it has no verdicts of {metric}; run it again to the end")

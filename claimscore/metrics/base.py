@@ -79,6 +79,9 @@ class Requirements:
         by_stage: dict[str, set[str]] = {}
         for stage, sides in (*self.tasks, *((need.kind, need.sides) for need in self.passes)):
             by_stage.setdefault(stage, set()).update(sides)
+        for task, sides in self.tasks:
+            if task == "decompose":  # `--dedupe entailed` asks a model about claims
+                by_stage.setdefault("entailed_claims", set()).update(sides)
         for need in self.passes:
             if need.kind == "support":  # `--verifier llm` does a task in its place
                 by_stage.setdefault("verify", set()).add(need.sides[-1])

@@ -44,7 +44,7 @@ from claimscore.pipeline.llm.providers.base import (
     provider_class,
 )
 from claimscore.pipeline.passes import PASSES, ModelPass
-from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS
+from claimscore.pipeline.passes.pair_nli import CLAIM_ENTAILMENT_PASS, ENTAILED_CLAIMS_PASS
 from claimscore.pipeline.passes.support import SUPPORT_PASS, calibrated_pass, pass_of
 from claimscore.pipeline.passes.text_scores import FACTCC_PASS
 from claimscore.pipeline.tasks import TASKS
@@ -146,9 +146,11 @@ def plan_steps(config: RunConfig, metrics: Sequence[Metric], columns: Sequence[s
     is not, or a task has no column to read.
     """
     how = config.granularity, config.window_tokens, _evidence(metrics, config.encoders)
-    metrics = [with_verifier(metric, config.encoders) for metric in metrics]
+    metrics = [_deduped(with_verifier(metric, config.encoders), config) for metric in metrics]
     for metric in metrics:
         _refuse_unknown_needs(metric)
+    if config.dedupe != "none" and not any("dedupe" in metric.signature_keys for metric in metrics):
+        raise ConfigError(f"--dedupe {config.dedupe}: no metric of this run reads claims")
     sides = _task_sides(config, metrics, columns)
     known = TASKS | {VERIFY.name: verify_task(config.encoders)}
     tasks = tuple(
@@ -259,6 +261,19 @@ def _evidence(metrics: Sequence[Metric], encoders: EncoderConfig) -> str:
     if len(asked) > 1 and LLM_VERIFIER in encoders.verifiers:
         raise ConfigError("--verifier llm: name metrics of one evidence, best or all")
     return max(asked, default=BEST)
+
+
+def _deduped(metric: Metric, config: RunConfig) -> Metric:
+    """The metric as `--dedupe` has it: one that reads claims waits for the pass over them."""
+    sides = {
+        side for need in metric.requires.tasks if need.task == "decompose" for side in need.sides
+    }
+    if config.dedupe == "none" or not sides:
+        return metric
+    passes = (PassRequirement(ENTAILED_CLAIMS_PASS.kind, (side,)) for side in sorted(sides))
+    requires = dataclasses.replace(metric.requires, passes=(*metric.requires.passes, *passes))
+    keys = (*metric.signature_keys, "dedupe")
+    return dataclasses.replace(metric, requires=requires, signature_keys=keys)
 
 
 def needs_of(metric: Metric) -> list[str]:

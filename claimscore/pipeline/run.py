@@ -200,7 +200,8 @@ def score(
 def _with_earlier_metrics(
     config: RunConfig, known: Catalogue, directory: RunDirectory
 ) -> tuple[RunConfig, tuple[Metric, ...]]:
-    """The metrics that the folder has scores of, and those asked for now: none is dropped.
+    """The metrics that the folder has scores of, and those asked for now: none is dropped, and
+    claims that `--dedupe` left out once stay so.
 
     `ConfigError` where one is in a file that is not named now, or has an option whose value is any
     text, such as a file of weights: a run directory names neither.
@@ -222,7 +223,8 @@ def _with_earlier_metrics(
     wanted = tuple(dict.fromkeys((*earlier, *(config.metrics or ()))))
     metrics = known.load_all(wanted)
     limits_of(config, metrics)
-    return dataclasses.replace(config, metrics=wanted), metrics
+    dedupe = directory.settings.get("additive", {}).get("texts", {}).get("dedupe", config.dedupe)
+    return dataclasses.replace(config, metrics=wanted, dedupe=dedupe), metrics
 
 
 @dataclasses.dataclass(frozen=True)

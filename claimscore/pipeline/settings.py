@@ -78,6 +78,8 @@ def result_settings(plan: Plan, records: Mapping[str, object]) -> JSON:
             }
             for task, prompt in plan.asked.items()
         }
+    if config.dedupe != "none":
+        additive.setdefault("texts", {})["dedupe"] = config.dedupe
     for role in plan.roles:
         additive[role] = role_settings(role, config.encoders)
     verify = [planned for planned in plan.tasks if planned.task.name == VERIFY.name]
@@ -219,6 +221,8 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
             facts[role] = f"{model.get('model', model['name'])}@{model['revision']}"
             facts[role] += f" ({model['labels']})" if model.get("labels") else ""
             facts.setdefault("dtype", model["dtype"])
+    if "dedupe" in facts:
+        facts["dedupe"] += f" by {facts['nli']}"
     facts |= _verifier_facts(additive, facts)
     if "token_encoder" in additive:
         encoder = additive["token_encoder"]

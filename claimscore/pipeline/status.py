@@ -113,11 +113,17 @@ def record_status(out: Path | str, record_id: str) -> JSON:
             of_row = {name: row[name] for name in names}
             is_unsure = uncertainty(row["probability"]) >= UNSURE
             judged[row["side"], row["claim_position"]] = of_row | {"unsure": is_unsure}
+        entailed = {
+            (row["side"], row["claim_position"])
+            for row in rows("claim_checks")
+            if row["check"] == "entailed"
+        }
         places = {side: itertools.count() for side in texts}
         claims = []
         for row in of_texts:
             side, left_out = row["side"], row["left_out"]
             place = next(places[side]) if left_out is None else None
+            left_out = "entailed" if (side, place) in entailed else left_out
             claim = {"side": side, "claim": row["text"] or "", "left_out": left_out}
             claims.append(claim | judged.get((side, place), {"verdict": None}))
         return {"id": record_id, "scores": scores, "failures": rows("failures"), "claims": claims}

@@ -14,6 +14,7 @@ from claimscore.pipeline.passes.model_pass import (
 from claimscore.pipeline.passes.pair_nli import (
     BLOCK_NLI_PASS,
     CLAIM_ENTAILMENT_PASS,
+    ENTAILED_CLAIMS_PASS,
     NLI_PASS,
 )
 from claimscore.pipeline.passes.similarities import (
@@ -44,6 +45,7 @@ PASSES: dict[str, ModelPass] = {
         BLOCK_NLI_PASS,
         SUPPORT_PASS,
         CLAIM_ENTAILMENT_PASS,
+        ENTAILED_CLAIMS_PASS,
         TOKEN_SCORES_PASS,
         LS_PASS,
         FACT_SIMILARITIES_PASS,

@@ -236,8 +236,73 @@ def _claims(given: PassInput) -> list[_Claim]:
     return sorted(claims, key=lambda claim: places[claim.id])
 
 
+#: One claim entails another from this probability on: far above `threshold_of`, since claims of
+#: one text share names and words, which a model takes for entailment too often.
+ENTAILED = 0.9
+
+
+def entailed_claims_pass(given: PassInput) -> PassResult:
+    """A row for each claim of one side that another claim of the side entails: `--dedupe entailed`.
+
+    The claims of several texts of a side stand together, as for `repeats=once`. A pair that the
+    model cannot read whole is not entailed.
+    """
+    (side,) = given.need.sides
+    claims = given.claims.filter(side=side).select(
+        *("id", "side", "sentence_index", "claim_index", "text"),
+        claim_position=pl.int_range(pl.len()).over("id"),
+        check=pl.lit("entailed"),
+    )
+    of_records = claims.rows_by_key("id", named=True, include_key=True)
+    grids = []
+    for record in given.records["id"]:
+        texts = [claim["text"] for claim in of_records.get(record, ())]
+        if len(texts) > 1 and record not in given.broken:
+            grids.append(PairGrid(record, texts, texts, side, side))
+
+    def ask(left: list[PairGrid]) -> list[NDArray[np.float32]]:
+        of_all = [
+            np.where(judged.truncated.fill_null(False), 0, judged.values[:, 0])
+            for judged in judged_pairs(given, left)
+        ]
+        sizes = [len(grid.premises) for grid in left]
+        parts = np.split(np.concatenate(of_all), np.cumsum([n * n for n in sizes], dtype=int))
+        return [part.reshape(n, n) for part, n in zip(parts, sizes, strict=False)]
+
+    judged = without_rejected(given.need.kind, grids, ask, side=side)
+    rows = [
+        of_records[grid.id][place] | {"value": value}
+        for grid, cells in zip(judged.items, judged.answer, strict=True)
+        for place, value in entailed(cells).items()
+    ]
+    return pass_result(CLAIM_CHECKS, CLAIM_CHECKS.frame(rows), judged.failures, given.model.info)
+
+
+def entailed(probabilities: NDArray[np.float32]) -> dict[int, float]:
+    """The places of claims that a claim which stays entails, each with the highest probability.
+
+    `probabilities` are those of entailment ``[premise, hypothesis]``. Of two claims that entail
+    each other the earlier stays; where claims follow one another in a circle, the earliest.
+    """
+    entails = probabilities >= ENTAILED
+    beats = entails & (~entails.T | np.triu(np.ones_like(entails), 1))
+    np.fill_diagonal(beats, False)
+    stays, left = np.zeros(len(beats), dtype=bool), np.ones(len(beats), dtype=bool)
+    while left.any():
+        unbeaten = left & ~beats[left].any(axis=0)
+        if not unbeaten.any():
+            unbeaten[left.argmax()] = True
+        stays |= unbeaten
+        left &= ~(unbeaten | beats[unbeaten].any(axis=0))
+    best = np.where(beats & stays[:, None], probabilities, 0).max(axis=0)
+    return {int(place): float(best[place]) for place in np.flatnonzero(~stays)}
+
+
 NLI_PASS = ModelPass("nli", "nli", nli_pass, after=("decompose",))
 BLOCK_NLI_PASS = ModelPass("block_nli", "nli", block_nli_pass)
 CLAIM_ENTAILMENT_PASS = ModelPass(
     "claim_entailment", "nli", claim_entailment_pass, after=("decompose",)
+)
+ENTAILED_CLAIMS_PASS = ModelPass(
+    "entailed_claims", "nli", entailed_claims_pass, after=("decompose",)
 )

@@ -10,7 +10,7 @@ import pytest
 
 from claimscore.evaluation.label_items import POLICY
 from claimscore.runs import RunDirectory
-from claimscore.tables import CLAIMS
+from claimscore.tables import CLAIM_CHECKS, CLAIMS
 from tests.support.command_line import Command
 from tests.support.labelled_runs import Verdict, read_sheet, write_judged_run
 
@@ -159,6 +159,16 @@ def test_a_sheet_with_semicolons_is_named(cli: Command, run: Path) -> None:
     found = cli("evaluate", "labels", run, run / "labels.csv")
     assert found.status == 2
     assert "line 1: semicolons stand between the columns: save the file with commas" in found.err
+
+
+def test_claims_that_others_entail_are_not_asked_about(cli: Command, run: Path) -> None:
+    rows = [{"id": "r1", "side": side, "claim_position": 1} for side in ("summary", "references")]
+    made = CLAIM_CHECKS.frame([{**row, "check": "entailed", "value": 0.95} for row in rows])
+    with RunDirectory(run) as directory:
+        directory.write_parts(0, "entailed_claims-summary", {"claim_checks": made})
+    assert cli("label", run, "--n", 99, "--json").json()["rows"] == 59
+    of_record = [row["claim"] for row in read_sheet(run / "labels.csv") if row["id"] == "r1"]
+    assert "-1 degrees." not in " ".join(of_record)
 
 
 def test_a_sheet_has_the_sentence_of_each_claim(cli: Command, run: Path) -> None:

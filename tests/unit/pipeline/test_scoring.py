@@ -14,9 +14,9 @@ from claimscore.errors import ConfigError
 from claimscore.metrics import catalogue, load_metric
 from claimscore.metrics.base import scored
 from claimscore.pipeline import scoring
-from claimscore.pipeline.scoring import failed, score_chunk, score_run, truncations
+from claimscore.pipeline.scoring import chunk_tables, failed, score_chunk, score_run, truncations
 from claimscore.runs import RunDirectory
-from claimscore.tables import CLAIMS, FAILURES, NLI
+from claimscore.tables import CLAIM_CHECKS, CLAIMS, FAILURES, NLI, SUPPORT
 from tests.support.frames import tables
 
 CHUNKS = (("0", "1"), ("2",), ("3", "4"), ("5", "6"))
@@ -39,6 +39,42 @@ def seven(run: RunDirectory) -> RunDirectory:
         claims = CLAIMS.frame(rows if chunk != 1 else [])
         run.write_parts(chunk, "decompose-a-b", {"claims": claims})
     return run
+
+
+def test_rows_of_claims_that_others_entail_are_left_out(run: RunDirectory) -> None:
+    """Places count the claims that were not left out when the rows were made."""
+    left_out = {"x": [None, "ambiguous", None, None], "y": ["ambiguous"]}
+    claims = [
+        {"id": "r", "side": side, "text": f"{side}{n}", "left_out": reason}
+        for side, reasons in left_out.items()
+        for n, reason in enumerate(reasons)
+    ]
+    entailed = {"id": "r", "side": "x", "claim_position": 1, "check": "entailed", "value": 0.95}
+    made = {
+        "records": pl.DataFrame({"id": ["r"]}),
+        "claims": CLAIMS.frame(claims),
+        "claim_checks": CLAIM_CHECKS.frame([entailed, {**entailed, "check": "repeat"}]),
+        "nli": NLI.frame(
+            [
+                {"id": "r", "premise_side": "x", "premise_index": i, "direction": f"{i}{j}"}
+                | {"hypothesis_side": "x", "hypothesis_index": j}
+                | dict.fromkeys(("entailment", "neutral", "contradiction"), 0.3)
+                for i in range(3)
+                for j in range(3)
+            ]
+        ),
+        "support": SUPPORT.frame([{"id": "r", "side": "x", "claim_position": i} for i in range(3)]),
+    }
+    run.check_settings({"records": {"count": 1}, "chunk_records": 1})
+    for table, rows in made.items():
+        run.write_parts(0, table, {table: rows})
+    assert chunk_tables(run, 0)["nli"].equals(made["nli"])
+    tables = chunk_tables(run, 0, dedupe=True)
+    assert tables["claims"]["text"].to_list() == ["x0", "x3"]
+    pairs = tables["nli"].select("premise_index", "hypothesis_index", "direction").rows()
+    assert pairs == [(0, 0, "00"), (0, 1, "02"), (1, 0, "20"), (1, 1, "22")]
+    assert tables["support"]["claim_position"].to_list() == [0, 1]
+    assert tables.no_claims("r", "y") == "all claims of y are ambiguous: 1 of 1"
 
 
 def test_groups_change_no_score(seven: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
