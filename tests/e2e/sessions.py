@@ -184,7 +184,7 @@ def _runs(session: Session) -> None:
     metrics = f"{MODEL_SUMMARY_METRICS},summac-conv:weights={_summac_weights(session)}"
     with FakeServer(answer=every_answer) as server:
         llm = ("--llm", "openai:m", "--base-url", server.base_url, "--cache-namespace", "contract")
-        arguments = ("run", documents, "--out", out, "--metrics", metrics)
+        arguments = ("run", products, "--out", out, "--metrics", metrics)
         session.call("run model-summaries", *arguments, *models, *llm, "--json", out=out)
     session.scores["model-summaries"] = out / "scores.parquet"
 
