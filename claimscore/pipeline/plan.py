@@ -120,6 +120,13 @@ class Plan:
         return {p.task.name: p.prompt for p in self.tasks if p.prompt is not None}
 
     @property
+    def text_columns(self) -> list[str]:
+        """The columns whose texts the metrics and tasks read."""
+        sides = {SIDES.get(name) for metric in self.metrics for name in metric.requires.columns}
+        sides |= {side for planned in self.tasks for side in planned.sides}
+        return [name for name, side in SIDES.items() if side in sides]
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """The models that the passes ask, each once."""
         return tuple(dict.fromkeys(planned.model_pass.role for planned in self.passes))

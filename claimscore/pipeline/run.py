@@ -255,8 +255,8 @@ class _Work:
 
     @functools.cached_property
     def text_checks(self) -> list[JSON]:
-        """What is odd about the texts of the records."""
-        return check_texts(self.directory.scan("records"))
+        """What is odd about the texts that are read."""
+        return check_texts(self.directory.scan("records"), self.plan.text_columns)
 
     def todo(self) -> list[ChunkTodo]:
         """The chunks with missing steps."""
@@ -350,6 +350,7 @@ class _Work:
                 "failed": failing.records,
             },
             "metrics": scores,
+            "columns": self.plan.text_columns,
             "failures": failing.by_kind,
             "truncated": truncations(self.directory, self.plan.metrics),
             "text_checks": self.text_checks,

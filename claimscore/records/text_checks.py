@@ -6,7 +6,7 @@ or changes a score; they are one pass of polars over the texts, some 20 µs a re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -17,9 +17,9 @@ from claimscore.types import JSON
 #: The columns that hold texts, in the order of what is said about them.
 TEXTS = ("source", *LIST_COLUMNS, *TEXT_COLUMNS)
 
-#: A text is judged by so many characters of its beginning, and by function words if it has so many
-#: words. Of 6,274 English summaries and articles that long 0.5 % have fewer than one function word
-#: in ten words, and of Swedish, German and Turkish manual pages 97 to 100 %.
+#: A text is judged by so many characters of its beginning, and if it has so many words, by function
+#: words: one in ten words beyond those. Fewer have 0.1 % of 26,846 English claims, summaries and
+#: articles that long, and 72 to 85 % of the paragraphs of manual pages in 18 other languages.
 _READ, _LEAST_WORDS, _LEAST_SHARE = 500, 12, 0.1
 
 #: Letters of other scripts than the Latin one make a text another language from this share of its
@@ -58,10 +58,10 @@ class TextCheck(NamedTuple):
 def _is_foreign(text: pl.Expr) -> pl.Expr:
     start = text.str.head(_READ)
     n_other = start.str.count_matches(r"[\p{L}--\p{Latin}]")
-    n_words = start.str.count_matches(r"[\p{L}\p{N}']+")
+    n_words = start.str.count_matches(r"\p{L}[\p{L}\p{N}']*")
     n_function = start.str.count_matches(rf"(?i)(?-u:\b)(?:{_FUNCTION_WORDS})(?-u:\b)")
     return (n_other > _OTHER_LETTERS * start.str.len_chars()) | (
-        (n_words >= _LEAST_WORDS) & (n_function < _LEAST_SHARE * n_words)
+        (n_words >= _LEAST_WORDS) & (n_function <= _LEAST_SHARE * (n_words - _LEAST_WORDS))
     )
 
 
@@ -84,14 +84,14 @@ CHECKS = {
 }
 
 
-def check_texts(records: pl.LazyFrame) -> list[JSON]:
-    """What is found in the text columns of records: of each check a dict of `check`, `columns` (how
+def check_texts(records: pl.LazyFrame, columns: Collection[str] = TEXTS) -> list[JSON]:
+    """What is found in these text columns of records: of each check a dict of `check`, `columns` (how
     many `texts` each has, and `found`), the first three `ids`, and `text`, all of it in a sentence.
 
     Checks that find nothing are left out.
     """
     schema = records.collect_schema()
-    counts = {name: _counts(records, name) for name in TEXTS if name in schema}
+    counts = {name: _counts(records, name) for name in TEXTS if name in schema and name in columns}
     findings = [
         _finding(name, check, counts)
         for name, check in CHECKS.items()

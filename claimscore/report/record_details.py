@@ -41,7 +41,7 @@ from claimscore.report.report_tables import (
     LLMCall,
     ReportTables,
 )
-from claimscore.tables import LLM_PROVENANCE
+from claimscore.tables import LLM_PROVENANCE, SIDE_COLUMNS
 
 JSON = dict[str, Any]
 
@@ -229,7 +229,7 @@ def _chunk_details(
         index.failures.append(len(failed))
         for values, row in zip(index.values, mine, strict=True):
             values.append(_rounded(row["value"]) if row else None)
-        index.previews.append(preview(record))
+        index.previews.append(preview(record, tables.columns))
         claims_of = _rows_by(claims.get(record_id, []), "side")
         findings_of = _rows_by(findings.get(record_id, []), "side")
         checks = {row["check"] for row in findings.get(record_id, [])}
@@ -243,9 +243,10 @@ def _chunk_details(
         sides = [
             side_of(side, record, claims_of.get(side, []), findings_of.get(side, ()))
             | asked.of_claims(claims_of.get(side, []))
-            for side in sides_of(record, claims_of)
+            for side in sides_of(record, claims_of, tables.columns)
         ]
         _mark_unsure(sides, verdicts)
+        shown = {*TEXT_COLUMNS.difference(SIDE_COLUMNS.values()), *(side["column"] for side in sides)}
         if facts_of and "missing" in facts_of:
             components = [
                 one and {k: v for k, v in one.items() if k not in FACT_COMPONENTS}
@@ -267,7 +268,7 @@ def _chunk_details(
                 "other": [
                     [name, cut_off(plain(value), MAX_NOTE_CHARS)]
                     for name, value in record.items()
-                    if name not in TEXT_COLUMNS and value is not None
+                    if name not in shown and value is not None
                 ],
             },
             {

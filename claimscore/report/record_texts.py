@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from claimscore.claim_checks import CHECKS, mark
@@ -17,12 +17,13 @@ MAX_NOTE_CHARS = 600
 PREVIEW_CHARS = 90
 
 
-def sides_of(record: JSON, claims: Mapping[str, object]) -> list[str]:
-    """The sides of a record that have a text or claims, the known ones first."""
+def sides_of(record: JSON, claims: Mapping[str, object], columns: Collection[str]) -> list[str]:
+    """The sides of a record that have claims, or a text in one of these columns, the known ones
+    first."""
     known = [
         side
         for side, column in SIDE_COLUMNS.items()
-        if record.get(column) is not None or side in claims
+        if (column in columns and record.get(column) is not None) or side in claims
     ]
     return known + sorted(side for side in claims if side not in SIDE_COLUMNS)
 
@@ -128,9 +129,10 @@ def compared_texts(record: JSON, most_chars: int = MAX_COMPARED_CHARS) -> list[l
     return shown
 
 
-def preview(record: JSON) -> str:
-    """The beginning of the record's first summary, in one line."""
-    text = next((record[name] for name in SIDE_COLUMNS.values() if record.get(name)), "")
+def preview(record: JSON, columns: Collection[str]) -> str:
+    """The beginning of the first summary in these columns of a record, in one line."""
+    names = (name for name in SIDE_COLUMNS.values() if name in columns)
+    text = next((record[name] for name in names if record.get(name)), "")
     return cut_off(" ".join(plain(text)[:1000].split()), PREVIEW_CHARS)
 
 

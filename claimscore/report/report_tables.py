@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -23,7 +23,7 @@ from claimscore.tables import (
 )
 from claimscore.types import Completion, Message
 
-#: Input columns that are not repeated among a record's "other columns".
+#: Input columns of texts, which no group is made of.
 TEXT_COLUMNS = frozenset({"id", *SIDE_COLUMNS.values(), "source", "sources", "references"})
 
 MAX_RECORDS = 5_000
@@ -98,7 +98,8 @@ class ReportTables:
     `metrics` and `failures` are those of `summary.json`. `scores` and `records` (id and the input's
     columns of the whole run, for groups) may be lazy; they are only aggregated. `chunks` is called
     once and is read no further than `max_details` records. The scores of a metric are one a record,
-    in the order of the records; a metric with fewer is left out of the groups.
+    in the order of the records; a metric with fewer is left out of the groups. `columns`
+    are those whose texts were read.
     """
 
     run: RunFacts
@@ -107,6 +108,7 @@ class ReportTables:
     failures: Sequence[Mapping[str, Any]]
     chunks: Callable[[], Iterable[DetailChunk]]
     records: pl.DataFrame | pl.LazyFrame | None = None
+    columns: Collection[str] = TEXT_COLUMNS
     llm_calls: LLMCalls | None = None
     max_details: int = MAX_RECORDS
     max_matrix_chars: int = MAX_MATRIX_CHARS

@@ -14,6 +14,7 @@ from claimscore.console import cost, duration
 from claimscore.errors import ConfigError
 from claimscore.report.llm_calls import open_llm_calls
 from claimscore.report.report_tables import (
+    TEXT_COLUMNS,
     DetailChunk,
     LLMCalls,
     ReportTables,
@@ -92,6 +93,7 @@ def _tables(
         failures=summary["failures"],
         chunks=chunks,
         records=directory.scan("records"),
+        columns=summary.get("columns", TEXT_COLUMNS),
         llm_calls=llm_calls,
     )
 

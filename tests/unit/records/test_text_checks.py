@@ -25,6 +25,7 @@ ODD: list[dict[str, Any]] = [
     [
         (ENGLISH, []),
         (ENGLISH.upper(), []),
+        ("Quarterly profit at Halden Foods rose 12 percent. Frozen vegetables grew fastest.", []),
         ("Rooms clean, staff friendly, breakfast superb, pool cold.", []),
         ("Café “naïve” — 5 < 6 & 7 > 3, AT&T, <3; R&D 👍", []),
         (GERMAN, ["not_english"]),

@@ -1,8 +1,10 @@
 """What the report holds: matrices, sentences, histograms, blocks."""
 
 import itertools
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -18,7 +20,8 @@ from claimscore.report.record_details import (
 )
 from claimscore.report.record_texts import segments
 from claimscore.report.run_page import group_tables, histogram_of
-from tests.support.report_pages import decode
+from tests.support.command_line import Command
+from tests.support.report_pages import Page, decode
 
 NO_RANGE = -math.inf, math.inf
 MakeUp = Callable[..., ReportTables]
@@ -152,3 +155,19 @@ def test_groups_count_every_record(made_up: MakeUp) -> None:
     assert row.mean == pytest.approx(values.mean())
     assert row.half_width == pytest.approx(1.96 * values.std() / np.sqrt(30))
     assert [row.n for row in found.metrics["caspr"]] == [27, 27, 28]
+
+
+def test_only_the_columns_that_metrics_read_are_shown_and_checked(
+    cli: Command, tmp_path: Path
+) -> None:
+    """Another `summary_b` is a column like any other: neither preview nor text of the record."""
+    row = {"id": "x", "source": "It rained.", "summary": "It rained.", "summary_b": "<b>No</b>"}
+    (tmp_path / "in.jsonl").write_text(json.dumps(row))
+    call = ("run", tmp_path / "in.jsonl", "--metrics", "rouge-1:against=source", "--out")
+    shown = cli(*call, tmp_path / "run")
+    assert "with HTML" not in shown.out
+    page = Page((tmp_path / "run/report.html").read_text("utf-8"))
+    (record,) = page.details()
+    assert page.index["previews"] == ["It rained."]
+    assert [side["side"] for side in record["sides"]] == ["summary"]
+    assert record["other"] == [["summary_b", "<b>No</b>"]]
