@@ -269,8 +269,13 @@ def gates(comparison: Comparison, limits: Sequence[Limit]) -> Iterator[Gate]:
                     f"{limit.metric}; they share: {known}"
                 )
             d = run.paired[limit.metric]["difference"].drop_nulls().to_numpy()
-            how: Any = {"samples": config.samples, "seed": config.seed}
-            how["range"] = _known(limit.metric, run.a, run.b).range
+            least, most = _known(limit.metric, run.a, run.b).range
+            if abs(limit.value) > most - least:
+                raise ConfigError(
+                    f"--fail-if {limit.text!r}: scores of {limit.metric} are from {least:g} to "
+                    f"{most:g}, and no difference is as large"
+                )
+            how: Any = {"samples": config.samples, "seed": config.seed, "range": (least, most)}
             gate = judged(limit, d, run=str(run.b.path), **how)
             if gate.fails is None:
                 raise ConfigError(f"--fail-if {gate}")

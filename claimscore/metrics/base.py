@@ -149,8 +149,8 @@ def nothing_to_check() -> None:
 class Metric:
     """A metric and everything that commands and reports show of it.
 
-    `score` returns one `Score` a record, in the order of the records. `signature_keys` are the
-    facts of a run that the values depend on, `facts` those that the metric itself fixes.
+    `score` returns or yields one `Score` a record, in the order of the records. `signature_keys`
+    are the facts of a run that the values depend on, `facts` those that the metric itself fixes.
     `check` raises `ConfigError` where this machine lacks what `score` reads (WordNet, a spaCy
     model); it is called before a run spends anything. `verdict` says what a mean says, with
     `{mean}` or, as a share of the range, `{share}` in it; without one the level says little by
@@ -160,7 +160,7 @@ class Metric:
 
     name: str
     requires: Requirements
-    score: Callable[[ChunkTables], list[Score]]
+    score: Callable[[ChunkTables], Iterable[Score]]
     signature_keys: tuple[str, ...]
     higher_is: str
     range: tuple[float, float]

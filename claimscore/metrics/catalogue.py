@@ -128,7 +128,7 @@ def _chosen(found: Metric | MetricFamily, name: str, given: Sequence[str]) -> Me
 
 
 def _score(metric: Metric, file: Path, tables: ChunkTables) -> list[Score]:
-    return _guarded(lambda: metric.score(tables), file, metric.name)
+    return _guarded(lambda: list(metric.score(tables)), file, metric.name)
 
 
 def _guarded(call: Callable[[], _T], file: Path, name: str) -> _T:

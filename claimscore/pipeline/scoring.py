@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ _CLAIM_PLACES = {
     "support": {"side": "claim_position"},
 }
 
-_encode = json.JSONEncoder(ensure_ascii=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False, default=float).encode  # numbers of numpy
 
 
 def chunk_tables(run: RunDirectory, *chunks: int, dedupe: bool = False) -> ChunkTables:
@@ -116,20 +117,21 @@ def score_chunk(
 def _scores(metric: Metric, tables: ChunkTables) -> list[Score]:
     """A metric's scores; `ConfigError` where they are not one a record, each with a reason or a
     value."""
-    scores = metric.score(tables)
+    scores = list(metric.score(tables))
     ids, (least, most) = tables.records["id"].to_list(), metric.range
-    if [score.id for score in scores] != ids:
+    if [getattr(score, "id", None) for score in scores] != ids:
         raise ConfigError(
-            f"metric {metric.name}: its scores must be one a record, in the order of the records; "
-            f"there are {len(scores)} for {len(ids)} records"
+            f"metric {metric.name}: scores of {len(scores)} for {len(ids)} records; give one "
+            "a record by scored() or unscored(), in the order of the records"
         )
     for score in scores:
-        if (score.value is None) == (score.reason is None) or not math.isfinite(score.value or 0):
+        value: Any = least if score.value is None else score.value
+        number = score.value is None or (isinstance(value, Real) and math.isfinite(value))
+        if (score.value is None) == (score.reason is None) or not number:
             raise ConfigError(
-                f"metric {metric.name}: record {score.id} has the value {score.value} and the "
+                f"metric {metric.name}: record {score.id} has the value {score.value!r} and the "
                 f"reason {score.reason!r}; give a finite number, or None and a reason"
             )
-        value = least if score.value is None else score.value
         if not least - EQUAL_WITHIN <= value <= most + EQUAL_WITHIN:
             raise ConfigError(
                 f"metric {metric.name}: record {score.id} has the value {value:g}, beyond the "
@@ -227,16 +229,16 @@ def _summary(metric: Metric, values: Array, reasons: Mapping[str, int], seed: in
 
 def limits_of(config: RunConfig, metrics: Sequence[Metric]) -> list[Limit]:
     """The limits that a run's means are held against; `ConfigError` for a metric that is not among
-    the run's."""
-    limits = []
+    the run's, or a limit out of its range."""
+    limits, ranges = [], {metric.name: metric.range for metric in metrics}
     for way, given in (("under", config.fail_under), ("over", config.fail_over)):
         for name, value in given.items():
-            known = [metric.name for metric in metrics]
-            if name not in known:
-                raise ConfigError(
-                    f"--fail-{way} {name}={value:g}: the run has no metric {name}; it has: "
-                    f"{', '.join(known) or 'none'}"
-                )
+            least, most = ranges.get(name, (-math.inf, math.inf))
+            why = "" if least <= value <= most else f"its scores are from {least:g} to {most:g}"
+            if name not in ranges:
+                why = f"the run has no metric {name}; it has: {', '.join(ranges) or 'none'}"
+            if why:
+                raise ConfigError(f"--fail-{way} {name}={value:g}: {why}")
             limits.append(Limit(f"{name} {way} {value:g}", name, way == "over", value))
     return limits
 

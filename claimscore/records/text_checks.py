@@ -85,7 +85,7 @@ CHECKS = {
 
 
 def check_texts(records: pl.LazyFrame, columns: Collection[str] = TEXTS) -> list[JSON]:
-    """What is found in these text columns of records: of each check a dict of `check`, `columns` (how
+    """What is found in these columns of records: of each check a dict of `check`, `columns` (how
     many `texts` each has, and `found`), the first three `ids`, and `text`, all of it in a sentence.
 
     Checks that find nothing are left out.
@@ -97,7 +97,7 @@ def check_texts(records: pl.LazyFrame, columns: Collection[str] = TEXTS) -> list
         for name, check in CHECKS.items()
         if any(of_column[name] for of_column in counts.values())
     ]
-    return [*findings, *_swapped(records)]
+    return [*findings, *(_swapped(records) if {"source", "summary"}.issubset(columns) else ())]
 
 
 def _swapped(records: pl.LazyFrame) -> Iterator[JSON]:

@@ -46,6 +46,10 @@ class Gate(NamedTuple):
             return f"{self.text}: only {records} {both}; a bound needs {MIN_VALUES}"
         sign, name = ("+", f"{self.run}: difference") if self.run else ("", "mean")
         judged = {True: "fails", False: "passes", None: "cannot be judged"}[self.fails]
+        if self.fails is False and (
+            self.mean > self.limit if self.above else self.mean < self.limit
+        ):
+            judged = f"not shown to be {'above' if self.above else 'below'}"
         line = f"{self.text}: {judged}; {name} {self.mean:{sign}.4g}, "
         if self.bound is None:
             return f"{line}the same in {records}; such values of a metric without end have no bound"

@@ -29,7 +29,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
         ("up > 3", 0, "up > 3: passes; "),
         ("up>-1", 4, "fails"),
         ("up < 0", 0, "at most +3."),
-        ("noisy > 2", 0, "at least -"),
+        ("noisy > 2", 0, "noisy > 2: not shown to be above; "),
         ("noisy > 0.5", 0, "; a difference of 0.5 takes about 12,"),
         ("same > 0", 0, "difference +0, the same in 40 records; such values of a metric without"),
     ],
@@ -78,9 +78,20 @@ def test_equal_differences_of_a_metric_with_a_range_have_a_bound(
     """Six equal records do not show that no record would fall: at most 1 − 0.05^(1/6)."""
     same = [write_run(tmp_path / name, IDS[:6], {"faithfulness": [0.0] * 6}) for name in "ab"]
     gate = cli("compare", *same, "--fail-if", "faithfulness < 0.3")
-    assert (gate.status, "passes; " in gate.out) == (0, True)
+    assert (gate.status, "faithfulness < 0.3: not shown to be below; " in gate.out) == (0, True)
     assert "difference +0, at most +0.393 (one-sided 95 % bound, 6 records)" in gate.out
     assert cli("compare", *same, "--fail-if", "faithfulness < 0.4").status == 4
+
+
+def test_a_difference_beyond_the_width_of_the_range_is_refused(
+    tmp_path: Path, cli: Command
+) -> None:
+    runs = [write_run(tmp_path / name, IDS, {"faithfulness": [0.5] * 40}) for name in "ab"]
+    refused = cli("compare", *runs, "--fail-if", "faithfulness < -2")
+    said = (
+        "--fail-if 'faithfulness < -2': scores of faithfulness are from 0 to 1, and no difference"
+    )
+    assert (refused.status, said in refused.err) == (2, True)
 
 
 def test_too_few_records_are_an_error(tmp_path: Path, cli: Command) -> None:

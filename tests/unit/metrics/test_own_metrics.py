@@ -76,7 +76,9 @@ def test_a_file_that_is_not_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     ("old", "new", "said"),
     [
         ('"summary_a", "summary_b").rows()', '"summary_a", "summary_b").head(1).rows()',
-         "one a record"),
+         "metric more-words: scores of 1 for 12 records; give one"),
+        ("yield scored(record, float(len(a.split()) - len(b.split())), {})",
+         "yield 0.5", "scores of 12 for 12 records; give one a record by scored()"),
         ("float(len(a", 'float("nan") * (len(a', "value nan and the reason None"),
         ("scored(record, float(", "scored(record, (None, 1.0)[float(", "value None"),
         ("len(a.split())", "len(a.splat())", "line 41: metric more-words: AttributeError"),

@@ -29,10 +29,11 @@ def run(tmp_path: Path, cli: Command) -> Any:
     ("options", "status", "said"),
     [
         (("--fail-under", "ds=60"), 4, "ds under 60: fails; mean 47.5, at most "),
-        (("--fail-under", "ds=48"), 0, "passes"),
+        (("--fail-under", "ds=48"), 0, "ds under 48: not shown to be below; mean 47.5"),
         (("--fail-under", "ds=40"), 0, "ds under 40: passes; mean 47.5, at most "),
         (("--fail-over", "ds=30"), 4, "ds over 30: fails; mean 47.5, at least "),
         (("--fail-over", "ds=47"), 0, "; to be sure takes about "),
+        (("--fail-over", "ds=47"), 0, "ds over 47: not shown to be above; mean 47.5"),
         (("--fail-under", "ds=40", "--fail-over", "ds=30"), 4, "ds over 30: fails"),
     ],
 )
@@ -59,6 +60,7 @@ def test_few_records_are_no_pass(run: Any) -> None:
     ("option", "said"),
     [
         ("caspr=1", "--fail-under caspr=1: the run has no metric caspr; it has: ds"),
+        ("ds=101", "--fail-under ds=101: its scores are from 0 to 100"),
         ("ds", "'ds' is no metric and number, as faithfulness=0.8"),
         ("ds=much", "is no metric and number"),
         ("ds=nan", "is no metric and number"),
