@@ -25,7 +25,7 @@ from claimscore.metrics.claims import ONCE
 from claimscore.metrics.support import VERDICTS, verdicts
 from claimscore.option import argument, check_least, option
 from claimscore.records.files import find_files
-from claimscore.records.readers import header, place, read
+from claimscore.records.readers import place, read
 from claimscore.runs import damage_as_error
 from claimscore.stats.prediction_powered import (
     CorrectedMean,
@@ -323,10 +323,6 @@ def one_policy(raters: Sequence[Rater]) -> str:
 def metric_of(path: str | Path) -> str:
     """The metric that a file of labels is about; `InputError` where it is no such file."""
     for file in find_files(str(path)):
-        if ";" in (header(file) or [""])[0]:
-            raise InputError(
-                f"{place(file, 1)}: semicolons stand between the columns: save the file with commas"
-            )
         for line, row in read(file):
             missing = [name for name in (*_FIRST_COLUMNS, *_LAST_COLUMNS) if name not in row]
             if missing:

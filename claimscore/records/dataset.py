@@ -302,8 +302,6 @@ class _Validation:
         meant = f"; is --columns {_shown(pairs)} meant? (Python: columns=)" if pairs else meant
         if pairs and not set(lacking).isdisjoint(self._types.names):  # earlier records have it
             meant = f"; is {_shown(next(iter(likely.values())))} meant?"
-        if self._cells and len(names) == 1 and ";" in names[0]:
-            meant = "; semicolons stand between them: save the file with commas"
         self._note(where, f"{lacks}; {said}: {_listed(names) or 'nothing'}{meant}", lacks)
         return lacking
 

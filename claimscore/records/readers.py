@@ -12,6 +12,7 @@ import csv
 import dataclasses
 import gzip
 import io
+import itertools
 import json
 import re
 import sys
@@ -189,10 +190,11 @@ def _open_text(file: InputFile) -> Iterator[TextIO]:
 
 def _csv_rows(file: InputFile, text: TextIO) -> Iterator[tuple[int, list[str]]]:
     """Rows with the physical line each starts on; blank lines are left out."""
-    rows = _csv_reader(file, text)
+    rows = None
     while True:
-        line = rows.line_num + 1
+        line = rows.line_num + 1 if rows else 1
         try:
+            rows = rows or _csv_reader(file, text)
             row = next(rows)
         except StopIteration:
             return
@@ -226,8 +228,12 @@ def _locate_bad_utf8(file: InputFile) -> InputError:
 
 
 def _csv_reader(file: InputFile, text: TextIO) -> Any:
+    """A reader; semicolons stand between the columns where the header has no comma."""
     csv.field_size_limit(sys.maxsize)  # a long document is no error
-    return csv.reader(text, delimiter="\t" if file.format == "tsv" else ",", strict=True)
+    first = next(text, "")
+    separator = ";" if ";" in first and "," not in first else ","
+    lines = itertools.chain([first], text)
+    return csv.reader(lines, delimiter="\t" if file.format == "tsv" else separator, strict=True)
 
 
 def _csv_header(file: InputFile, rows: Iterator[tuple[int, list[str]]]) -> list[str]:

@@ -149,16 +149,15 @@ def test_labels_of_two_policies_are_refused_together(
     assert f"{other_run / 'labels.csv'}: sha256:" in found.err
 
 
-def test_a_sheet_with_semicolons_is_named(cli: Command, run: Path) -> None:
-    cli("label", run, "--n", 2)
+def test_a_sheet_with_semicolons_is_read(cli: Command, run: Path) -> None:
+    cli("label", run, "--n", 9)
     rows = read_sheet(fill_in(run / "labels.csv", truth))
     with (run / "labels.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, rows[0].keys(), delimiter=";")
         writer.writeheader()
         writer.writerows(rows)
     found = cli("evaluate", "labels", run, run / "labels.csv")
-    assert found.status == 2
-    assert "line 1: semicolons stand between the columns: save the file with commas" in found.err
+    assert (found.status, found.err) == (0, "")
 
 
 def test_claims_that_others_entail_are_not_asked_about(cli: Command, run: Path) -> None:

@@ -89,7 +89,6 @@ REFUSED: dict[str, list[tuple[bytes, str]]] = {
     "r.csv": [
         (b"", "r.csv: the file is empty"),
         (b"id,summary_a,summary_b\n", "r.csv: the input is empty"),
-        (b"id;a\n", "the columns are: id;a; semicolons stand between them: save the file with "),
         (b'id,summary_a,summary_b\na,"x\nx",y\na,x,y\n', "line 4: id a stands at r.csv, line 2"),
         (
             b"id,summary_a,Summary_B\na,x,y\n",

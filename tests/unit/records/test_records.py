@@ -69,6 +69,7 @@ CONTENTS: dict[str, Callable[[], str | bytes]] = {
     "crlf.csv": lambda: pl.DataFrame(PAIRS).write_csv(line_terminator="\r\n"),
     "bom.csv": lambda: b"\xef\xbb\xbf" + pl.DataFrame(PAIRS).write_csv().encode(),
     "r.csv.gz": lambda: gzip.compress(pl.DataFrame(PAIRS).write_csv().encode()),
+    "semicolons.csv": lambda: pl.DataFrame(PAIRS).write_csv(separator=";"),
     "r.tsv": lambda: pl.DataFrame(PAIRS).write_csv(separator="\t"),
     "r[1].parquet": lambda: as_parquet(pl.DataFrame(PAIRS)),  # no pattern
 }
