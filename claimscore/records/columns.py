@@ -78,6 +78,8 @@ def likely_columns(names: Iterable[str]) -> dict[str, str]:
         close = alias or next(iter(difflib.get_close_matches(column, free, n=1, cutoff=0.75)), None)
         if close is not None:
             likely[column] = free.pop(close)
+    if "summary_a" in given and "summary" not in given:  # of two systems, the first one
+        likely.setdefault("summary", "summary_a")
     return likely
 
 

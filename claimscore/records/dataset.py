@@ -299,7 +299,10 @@ class _Validation:
         likely = likely_columns(names)
         pairs = ",".join(f"{column}={likely[column]}" for column in lacking if column in likely)
         meant = "; `claimscore metrics list` says what each metric reads"
-        meant = f"; is --columns {_shown(pairs)} meant? (Python: columns=)" if pairs else meant
+        other = " (or summary=summary_b)" * ("=summary_a" in pairs and "summary_b" in names)
+        meant = (
+            f"; is --columns {_shown(pairs)} meant{other}? (Python: columns=)" if pairs else meant
+        )
         if pairs and not set(lacking).isdisjoint(self._types.names):  # earlier records have it
             meant = f"; is {_shown(next(iter(likely.values())))} meant?"
         self._note(where, f"{lacks}; {said}: {_listed(names) or 'nothing'}{meant}", lacks)

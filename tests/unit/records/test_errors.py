@@ -121,6 +121,13 @@ REFUSED: dict[str, list[tuple[bytes, str]]] = {
 CASES = [(name, *case) for name, cases in REFUSED.items() for case in cases]
 
 
+def test_of_two_systems_both_are_candidates(tmp_path: Path) -> None:
+    path, needs = tmp_path / "r.csv", {"faithfulness": ("summary", "source")}
+    path.write_text("article,summary_a,summary_b\n")
+    said = "; is --columns summary=summary_a,source=article meant (or summary=summary_b)?"
+    assert said in refused(str(path), tmp_path, required=needs)
+
+
 @pytest.mark.parametrize(("name", "content", "expected"), CASES, ids=[case[2] for case in CASES])
 def test_refusals_name_the_place(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
     (tmp_path / name).write_bytes(content)

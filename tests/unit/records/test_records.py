@@ -301,6 +301,7 @@ def test_other_names_nulls_and_a_limit(write: Write, tmp_path: Path, name: str) 
         (["Source", "Summaries"], {"source": "Source", "summary": "Summaries"}),
         (["summary1", "summary2"], {"summary_a": "summary1", "summary_b": "summary2"}),
         (["source", "summary", "hotel"], {}),
+        (["article", "summary_a", "summary_b"], {"source": "article", "summary": "summary_a"}),
     ],
     ids=str,
 )
