@@ -91,7 +91,8 @@ def _nice_step(span: float) -> float:
 
 # Groups
 
-#: A column of texts is grouped by where it has from two to so many different ones.
+#: A column of texts is grouped by where it has from two to so many different ones, each in two
+#: records on average.
 MAX_LEVELS = 30
 MAX_GROUP_COLUMNS = 6
 
@@ -148,7 +149,10 @@ def _levels(records: pl.LazyFrame) -> pl.DataFrame | None:
         if name not in TEXT_COLUMNS and isinstance(dtype, kinds)
     ]
     for some in (records.head(_FIRST_RECORDS), records):
-        counts = some.select(pl.col(named).drop_nulls().n_unique()).collect(engine="streaming")
+        column = pl.col(named)
+        levels = column.drop_nulls().n_unique()
+        repeated = pl.when(column.count() >= 2 * levels).then(levels).otherwise(0)
+        counts = some.select(repeated).collect(engine="streaming")
         named = [column.name for column in counts if column.item() <= MAX_LEVELS]
     named = sorted((n for n in named if counts[n].item() >= 2), key=lambda name: name != "system")
     if not named:

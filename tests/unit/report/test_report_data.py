@@ -1,5 +1,6 @@
 """What the report holds: matrices, sentences, histograms, blocks."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -155,6 +156,16 @@ def test_groups_count_every_record(made_up: MakeUp) -> None:
     assert row.mean == pytest.approx(values.mean())
     assert row.half_width == pytest.approx(1.96 * values.std() / np.sqrt(30))
     assert [row.n for row in found.metrics["caspr"]] == [27, 27, 28]
+
+
+def test_texts_that_differ_in_most_records_are_no_groups(made_up: MakeUp) -> None:
+    tables = made_up(12)
+    assert tables.records is not None
+    place = pl.int_range(pl.len())
+    columns = {"note": place.cast(pl.String), "halves": (place // 2).cast(pl.String)}
+    records = tables.records.with_columns(**columns)
+    grouped = group_tables(dataclasses.replace(tables, records=records), ["ds"])
+    assert [table.column for table in grouped] == ["system", "halves"]
 
 
 def test_only_the_columns_that_metrics_read_are_shown_and_checked(
