@@ -246,7 +246,8 @@ def _chunk_details(
             for side in sides_of(record, claims_of, tables.columns)
         ]
         _mark_unsure(sides, verdicts)
-        shown = TEXT_COLUMNS.difference(SIDE_COLUMNS.values()) | {side["column"] for side in sides}
+        unread = set(SIDE_COLUMNS.values()).difference(side["column"] for side in sides)
+        shown = TEXT_COLUMNS - unread
         if facts_of and "missing" in facts_of:
             components = [
                 one and {k: v for k, v in one.items() if k not in FACT_COMPONENTS}
