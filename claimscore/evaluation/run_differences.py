@@ -190,7 +190,8 @@ def equal_texts(
 
 
 def data_differences(a: ComparedRun, b: ComparedRun, ids: pl.Series) -> list[DataDifference]:
-    """Columns of the records whose values differ in some of the shared ids."""
+    """Columns of the records whose values differ in some of the shared ids, and those that only one
+    run has and its metrics read."""
     of_a, of_b = a.table("records"), b.table("records")
     if of_a is None or of_b is None:
         return []
@@ -215,8 +216,9 @@ def data_differences(a: ComparedRun, b: ComparedRun, ids: pl.Series) -> list[Dat
         DataDifference(name, None, "another type") for name in both if name not in typed
     ]
     for run, types, others in ((a, types_a, types_b), (b, types_b, types_a)):
-        alone = f"only in {run.label}"
-        differences += [DataDifference(name, None, alone) for name in types if name not in others]
+        read = run.directory.summary().get("columns", ()) if run.directory else ()
+        alone = [name for name in types if name not in others and name in read]
+        differences += [DataDifference(name, None, f"only in {run.label}") for name in alone]
     return differences
 
 

@@ -120,13 +120,15 @@ OTHER = {"additive": {"prompts": {"decompose": {"version": "v2"}}, "llm": {"mode
 
 
 def test_settings_and_data_that_differ(tmp_path: Path):
-    texts = {"summary": ["x", "y"], "only": [1, 2]}
+    texts = {"summary": ["x", "y"], "sources": ["u", "v"], "summary_b": ["not", "read"]}
     first = {"columns": texts, "settings": SETTINGS}
     second = {"columns": {"summary": ["y", "z"]}, "settings": OTHER, "signature": "v2|claimscore:9"}
     runs = (
         write_run(tmp_path / "a", ["1", "2"], {"ds": [1, 2]}, **first),  # type: ignore[arg-type]
         write_run(tmp_path / "b", ["2", "1"], {"ds": [1, 2]}, **second),  # type: ignore[arg-type]
     )
+    with RunDirectory(runs[0]) as directory:
+        directory.write_summary({"columns": ["summary", "sources"]})
     (run,) = compared(*runs).runs
     assert [tuple(row) for row in run.settings] == [
         ("prompts.decompose.version", "v1", "v2"),
@@ -135,7 +137,10 @@ def test_settings_and_data_that_differ(tmp_path: Path):
         ("ds: version", "v1", "v2"),
         ("claimscore", None, "9"),
     ]
-    assert [tuple(row) for row in run.data] == [("summary", 1, None), ("only", None, "only in A")]
+    assert [tuple(row) for row in run.data] == [
+        ("summary", 1, None),
+        ("sources", None, "only in A"),
+    ]
 
 
 def test_signatures_stand_in_where_there_are_no_settings(tmp_path: Path):
