@@ -493,7 +493,12 @@ def own_option(
 json_option = own_option(
     "--json", "as_json", is_flag=True, panel="Output", help="Print one JSON object for scripts."
 )
-quiet_option = own_option("-q", "--quiet", is_flag=True, panel="Output", help="Show no progress.")
+quiet_option = own_option(
+    *("-q", "--quiet"),
+    is_flag=True,
+    panel="Output",
+    help="Show no progress, and of a run only scores and gates.",
+)
 
 
 def setting_option(settings: type, name: str, **defaults: Any) -> Callable[[F], F]:

@@ -71,10 +71,10 @@ def run(config: RunConfig, as_csv: bool, quiet: bool, as_json: bool) -> int:
             else partial(print_preflight, reads_no_prompt="".join(unread[:1])),
             on_progress=show,
         )
-    return _finish(result, config, as_csv, as_json)
+    return _finish(result, config, as_csv, as_json, quiet)
 
 
-def _finish(result: Any, config: RunConfig, as_csv: bool, as_json: bool) -> int:
+def _finish(result: Any, config: RunConfig, as_csv: bool, as_json: bool, quiet: bool) -> int:
     """The report, the table (or JSON), and the exit code."""
     from claimscore.console.result import print_result
     from claimscore.report.run_report import write_run_report
@@ -84,7 +84,7 @@ def _finish(result: Any, config: RunConfig, as_csv: bool, as_json: bool) -> int:
     if as_csv and result.summary["metrics"]:
         RunDirectory.reader(result.out).write_csv()
     summary = result.summary
-    print(json.dumps(summary)) if as_json else print_result(summary, str(result.out))
+    print(json.dumps(summary)) if as_json else print_result(summary, str(result.out), quiet)
     failed = EXIT_FAILED_RECORDS if result.failed_records else EXIT_OK
     return gates_status(result.gates, silent=as_json) or failed
 
@@ -119,7 +119,7 @@ def score(
             on_estimate=None if silent else print_preflight,
             on_progress=show,
         )
-    return _finish(result, config, as_csv, as_json)
+    return _finish(result, config, as_csv, as_json, quiet)
 
 
 @click.command(cls=Command)

@@ -70,13 +70,13 @@ def _lines(numbers: Callable[[P], str]) -> Callable[[P], None]:
     def show(progress: P) -> None:
         nonlocal last, last_time
         now, seen = time.monotonic(), (progress.phase, progress.notice)
-        if seen == last and now - last_time < LINE_INTERVAL_S:
-            return
-        text = f"claimscore: {progress.phase} {numbers(progress)}"
-        print(text.rstrip(), file=sys.stderr, flush=True)
-        if progress.notice != last[1]:
+        if seen[1] != last[1]:
             print(f"claimscore: {harmless(progress.notice)}", file=sys.stderr, flush=True)
-        last, last_time = seen, now
+        if seen[0] != last[0] or now - last_time >= LINE_INTERVAL_S:
+            text = f"claimscore: {progress.phase} {numbers(progress)}"
+            print(text.rstrip(), file=sys.stderr, flush=True)
+            last_time = now
+        last = seen
 
     return show
 

@@ -31,11 +31,14 @@ Facts = Iterator[tuple[str, str]]
 _UNASKED = ("null_input", "too_many_items")
 
 
-def print_result(summary: Mapping[str, Any], out: str) -> None:
-    """The metrics with their intervals, verdicts and records to look at first, then what was done,
-    spent and made, and what to do next."""
+def print_result(summary: Mapping[str, Any], out: str, quiet: bool = False) -> None:
+    """The metrics with their intervals, unless `quiet` their verdicts and records to look at first,
+    then what was done, spent and made, and what to do next."""
     if summary["metrics"]:
         print_metrics(summary["metrics"])
+    if quiet:
+        return
+    if summary["metrics"]:
         print_facts(list(_verdicts(summary["metrics"])))
         print()
     print_facts(

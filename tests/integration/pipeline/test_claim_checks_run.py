@@ -62,7 +62,7 @@ def run_at(tmp_path: Path, cli: Command, monkeypatch: pytest.MonkeyPatch) -> Any
         with FakeServer(answer=claims_of) as server:
             llm = ("--llm", "openai:m", "--base-url", server.base_url, "--no-model-store")
             arguments = ("run", tmp_path / "in.jsonl", "--out", out, *llm, *options)
-            said = cli(*arguments, "--quiet").out
+            said = cli(*arguments).out
             again = cli(*arguments, "--json").json()
         return again["claim_checks"], out, said
 

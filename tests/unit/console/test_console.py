@@ -105,6 +105,16 @@ def test_a_record_without_scores_says_so(capsys: pytest.CaptureFixture[str]) -> 
     assert "none: the record is not scored" in capsys.readouterr().out
 
 
+def test_a_notice_does_not_repeat_the_phase(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_display(quiet=False) as show:
+        assert show is not None
+        show(Progress(phase="reading"))
+        show(Progress(phase="reading", notice="metrics: ds"))
+        show(Progress(phase="scoring", notice="metrics: ds"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"claimscore: {said}" for said in ("reading", "metrics: ds", "scoring")]
+
+
 def test_ctrl_c_ends_watching_and_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def pressed(_: float) -> Any:
         raise KeyboardInterrupt

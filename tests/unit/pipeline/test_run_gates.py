@@ -50,6 +50,12 @@ def test_only_a_mean_that_is_surely_beyond_fails(
     assert "gate: " not in run(20).out
 
 
+def test_a_quiet_run_prints_scores_and_gates_only(run: Any) -> None:
+    shown = run(20, "--fail-under", "ds=40", "--quiet")
+    words = [line.split()[0] for line in shown.out.splitlines() if line.strip(" ─")]
+    assert (shown.err, words) == ("", ["metric", "ds", "gate:"])
+
+
 def test_few_records_are_no_pass(run: Any) -> None:
     shown = run(4, "--fail-under", "ds=10")
     assert shown.status == 2

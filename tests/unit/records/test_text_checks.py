@@ -80,7 +80,7 @@ def test_a_run_says_it(cli: Command, tmp_path: Path) -> None:
     """In terminal, report and summary."""
     source = tmp_path / "odd.jsonl"
     source.write_text("\n".join(map(json.dumps, ODD)))
-    call = ("run", source, "--metrics", "ds", "--quiet", "--out")
+    call = ("run", source, "--metrics", "ds", "--out")
     plain = cli(*call, tmp_path / "a")
     said = "with HTML: 1 of 3 in summary_a; first 0;"
     assert said in " ".join(plain.out.split())
