@@ -154,7 +154,7 @@ class Metric:
     `check` raises `ConfigError` where this machine lacks what `score` reads (WordNet, a spaCy
     model); it is called before a run spends anything. `verdict` says what a mean says, with
     `{mean}` or, as a share of the range, `{share}` in it; without one the level says little by
-    itself. `weak_verdict` says less where the embedded NLI model judged, with `{about}` how much.
+    itself. `weak_verdict` says less where the embedded NLI model judged.
     The records at the `worst` end are to be looked at first.
     """
 

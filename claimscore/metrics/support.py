@@ -458,7 +458,7 @@ FAITHFULNESS = _family(
     "more faithful",
     "share of the summary's claims that the source supports",
     "the source supports {share} of the claims of a summary",
-    "{about} of the claims of a summary could be confirmed in its source" + _BOTH_WAYS,
+    "{share} of the claims of a summary could be confirmed in its source" + _BOTH_WAYS,
     FaithfulnessOptions,
 )
 CLAIM_RECALL = _family(
@@ -468,7 +468,7 @@ CLAIM_RECALL = _family(
     "more complete",
     "share of the references' claims that the summary supports",
     "a summary supports {share} of the claims of its references",
-    "{about} of the claims of the references could be confirmed in a summary" + _BOTH_WAYS,
+    "{share} of the claims of the references could be confirmed in a summary" + _BOTH_WAYS,
 )
 CLAIM_F1 = _family(
     "claim-f1",
@@ -485,7 +485,7 @@ CLAIM_SUPPORT_SHARE = _family(
     "carried by more sources",
     "mean share of the sources that support a claim of the summary",
     "{share} of the sources support a claim of the summary",
-    "{about} of the sources could be shown to support a claim of the summary" + _BOTH_WAYS,
+    "{share} of the sources could be shown to support a claim of the summary" + _BOTH_WAYS,
 )
 SOURCE_COVERAGE = _family(
     "source-coverage",
@@ -494,5 +494,5 @@ SOURCE_COVERAGE = _family(
     "more sources reflected",
     "share of the sources that support at least one claim of the summary",
     "{share} of the sources support some claim of the summary",
-    "{about} of the sources could be shown to support some claim of the summary" + _BOTH_WAYS,
+    "{share} of the sources could be shown to support some claim of the summary" + _BOTH_WAYS,
 )

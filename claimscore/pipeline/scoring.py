@@ -273,16 +273,7 @@ def verdict(metric: Metric, mean: float, low: float | None, high: float | None) 
             f"{shown}; higher is {metric.higher_is}. The level says little by itself: compare it "
             "with another run of these records"
         )
-    return metric.verdict.format(share=shown, mean=shown, about=_about(mean)) + rough
-
-
-def _about(share: float) -> str:
-    """A share from 0 to 1 in words, to about a tenth."""
-    if share in (0, 1):
-        return "all" if share else "none"
-    tenths = round(10 * share)
-    words = {0: "almost none", 5: "about half", 10: "almost all"}
-    return words.get(tenths, f"about {10 * tenths} %")
+    return metric.verdict.format(share=shown, mean=shown) + rough
 
 
 def described(metric: Metric) -> JSON:

@@ -68,11 +68,8 @@ def test_the_model_card_and_the_metrics_page_have_the_same_figures() -> None:
 @pytest.mark.parametrize(
     ("verdicts", "says"),
     [
-        ("sssu", "about 80 % of the claims of a summary could be confirmed in its source"),
-        ("suu", "about 30 % of the claims"),
-        ("su", "about half of the claims"),
-        ("ss", "all of the claims"),
-        ("uu", "none of the claims"),
+        ("sssu", "75 % of the claims of a summary could be confirmed in its source"),
+        ("suu", "33 % of the claims"),
     ],
 )
 def test_the_embedded_judge_confirms_and_does_not_know(
