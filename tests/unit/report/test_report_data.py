@@ -164,7 +164,7 @@ def test_texts_that_differ_in_most_records_are_no_groups(made_up: MakeUp) -> Non
     place = pl.int_range(pl.len())
     columns = {"note": place.cast(pl.String), "halves": (place // 2).cast(pl.String)}
     records = tables.records.with_columns(**columns)
-    grouped = group_tables(dataclasses.replace(tables, records=records), ["ds"])
+    grouped = group_tables(dataclasses.replace(tables, records=records))
     assert [table.column for table in grouped] == ["system", "halves"]
 
 
