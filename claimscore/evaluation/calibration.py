@@ -171,7 +171,7 @@ def calibrate(config: LabelsConfig) -> tuple[EvaluationResult, Calibration | Non
     if not (table["gain_low"][2] or 0) > 0:  # a threshold changes the score, so it must surely help
         stays = f", as before: the threshold {threshold:.2f} may gain no balanced accuracy"
         threshold = float(mapped(threshold_in(additive)))
-    notes = (
+    notes: tuple[str, ...] = (
         f"{len(labelled.label):,} labels, cross-fitted; 95 % intervals over their records",
         f"temperature {temperature:.2f}, shift {shift:+.2f}, supported from {threshold:.2f} on"
         + stays,
@@ -186,6 +186,12 @@ def calibrate(config: LabelsConfig) -> tuple[EvaluationResult, Calibration | Non
         lengths=np.quantile(judged.select(WORDS), steps).tolist(),
     )
     helps = bool(table["gain"][0] > 0)
+    if helps:
+        moves = "stay" if stays else "move by the threshold"
+        notes += (
+            "with --calibration the scores by probability move (faithfulness:score=mean, "
+            f"faithfulness:score=probability); verdicts, and the default score, {moves}",
+        )
     facts = {"temperature": temperature, "shift": shift, "threshold": threshold, "helps": helps}
     result = gains_result("What the calibration gains", config, table, facts, *notes)
     return result, calibration if helps else None

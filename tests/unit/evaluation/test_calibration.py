@@ -140,6 +140,8 @@ def test_a_threshold_moves_only_where_that_helps(
     first, other = calibration.map([0.999, 0.001] if stays else [0.4, 0.1])
     assert first > calibration.threshold > other
     assert ("as before" in made.out) is stays
+    moves = "stay" if stays else "move by the threshold"
+    assert f"verdicts, and the default score, {moves}" in " ".join(made.out.split())
     assert (calibration.threshold == pytest.approx(float(calibration.map(0.45)))) is stays
 
 
