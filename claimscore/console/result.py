@@ -266,8 +266,7 @@ def _map(state: Mapping[str, Any]) -> Facts:
         return
     yield "rows", f"{rows['done']:,} of {rows['total']:,} done, {rows['failed']:,} of them failed"
     if rows["left"]:
-        kept = state.get("answers_in_cache")
-        yield "left", f"{rows['left']:,}" + (f"; {kept:,} answered, in the cache" if kept else "")
+        yield "left", f"{rows['left']:,}"
 
 
 def _failed(failures: list[Mapping[str, Any]]) -> Facts:

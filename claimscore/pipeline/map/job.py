@@ -96,13 +96,12 @@ class MapProgress(Progress):
     """The state of a map: `rows_done` of `rows_total` rows have an answer or an error.
 
     `rows_done` counts on while a chunk is at work: of several prompts each has an equal part of a
-    row. `open_answers` are those of chunks that are not written yet.
+    row.
     """
 
     rows_total: int = 0
     rows_done: float = 0
     prompts: int = 1
-    open_answers: int = 0
 
     def tick(self) -> None:
         """Note how far it is; called a few times a second."""
@@ -119,8 +118,7 @@ class MapProgress(Progress):
 
     def snapshot(self) -> JSON:
         """Everything as plain JSON, for `claimscore status` in another terminal."""
-        rows = [round(self.rows_done), self.rows_total]
-        return {**super().snapshot(), "rows": rows, "open_answers": self.open_answers}
+        return {**super().snapshot(), "rows": [round(self.rows_done), self.rows_total]}
 
 
 class _OpenChunk(NamedTuple):
@@ -272,38 +270,34 @@ class _ChunkAsker:
         return _OpenChunk(number, rows, self._steps[0].requests(rows, self._engine.provider))
 
     async def _ask(self, chunk: _OpenChunk, slots: anyio.Semaphore) -> None:
-        rows, asked, failures, n_answers = chunk.rows, chunk.asked, [], 0
+        rows, asked, failures = chunk.rows, chunk.asked, []
         share = rows.frame.height / len(self._steps)
         for place, step in enumerate(self._steps):
             if place:
                 asked = await anyio.to_thread.run_sync(step.requests, rows, self._engine.provider)
-            answered, n_new = await self._answers(step, asked.requests, share)
-            n_answers += n_new
+            answered = await self._answers(step, asked.requests, share)
             rows, failed = await anyio.to_thread.run_sync(step.answers, rows, asked, answered)
             failures.append(failed)
         made = chunk.number, rows.frame, pl.concat(failures)
         await anyio.to_thread.run_sync(self._parts.write, *made)
-        self._progress.open_answers -= n_answers
         slots.release()
 
     async def _answers(
         self, step: TablePrompt, requests: Sequence[Request], share: float
-    ) -> tuple[Sequence[RowOutcome], int]:
-        """The outcomes of requests, which together are a `share` of the rows; and how many answers
-        they have."""
+    ) -> Sequence[RowOutcome]:
+        """The outcomes of requests, which together are a `share` of the rows."""
         progress, n_counted = self._progress, 0
 
         def parse(completion: Completion) -> dict[str, Any]:
             nonlocal n_counted
             answer = step.parse(completion)
             n_counted += 1
-            progress.open_answers += 1
             progress.rows_done += share / len(requests)
             return answer
 
         answered = await self._engine.answer_all(requests, **step.how(parse), of=step.name)
         progress.rows_done += share - n_counted * share / (len(requests) or 1)
-        return answered, n_counted
+        return answered
 
 
 def estimate_map(

@@ -391,10 +391,8 @@ def _unfinished(files: MapFiles) -> JSON:
         n_rows, size = settings["records"]["count"], settings["chunk_records"]
         chunks = directory.manifest.chunks_with(STAGE)
         done = sum(min(size, n_rows - size * chunk) for chunk in chunks)
-        if running and note is not None and note["rows"][1]:
-            done = note["rows"][0]
-        elif note is not None:
-            begun["answers_in_cache"] = note.get("open_answers", 0)
+        if note is not None and note["rows"][1] == n_rows:  # answers in the cache count
+            done = max(done, note["rows"][0])
         begun["failures"] = directory.failures_by_kind()
         return {**begun, **_counts(n_rows, done, failed_rows(directory))}
 
