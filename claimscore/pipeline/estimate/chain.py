@@ -78,7 +78,8 @@ def estimate_chain(
         guessed = {n: engine for n, engine in enumerate(at_most) if engine.n_questions}
         notes = [
             f"{engine.task}: about answers that are not there yet"
-            + (f", each with {prompt.max_items:,} items" if prompt.explode else "")
+            + f", each with {prompt.max_items:,} items; a lower max_items of its prompt asks less"
+            * bool(prompt.explode)
             for prompt, engine in ((steps[n].prompt, engine) for n, engine in guessed.items())
         ]
         return put_together(llm, [*known, *guessed.values()], n_rows, notes=notes)
