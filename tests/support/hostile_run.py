@@ -96,9 +96,9 @@ def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:
             )
             for name, rows in {"caspr": [{"value": 50.0}] * 2, string: [{}, {}]}.items()
         },
-        records=records,
+        records=pl.concat([records, records]),  # values that repeat make groups
         llm_calls=SameCall(string),
-        scores=scores,
+        scores=pl.concat([scores, scores]),
         failures=[{"stage": string, "kind": string, "count": 1, "example": string}],
         chunks=lambda: [
             DetailChunk(
