@@ -154,7 +154,7 @@ def summarized(counts: Mapping[str, int], claims: int, sentences: int) -> JSON:
     marked = {name: counts[name] for name in CHECKS if name in counts}
     parts = [f"{n:,} {CHECKS[name].title}" for name, n in marked.items() if n]
     are = "sentence" if sentences == 1 else "sentences"
-    text = f"{claims:,} of {sentences:,} {are}: {', '.join(parts) or 'nothing looks wrong'}"
+    text = f"{claims:,} from {sentences:,} {are}: {', '.join(parts) or 'nothing looks wrong'}"
     return {**totals, "found": marked, "text": text, "warnings": warnings}
 
 

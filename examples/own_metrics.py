@@ -1,4 +1,4 @@
-"""Two metrics of one's own: claimscore run ... --metric-file own_metrics.py"""
+"""Three metrics of one's own: claimscore run ... --metric-file own_metrics.py"""
 
 from claimscore.metrics.base import (
     Metric,
@@ -8,6 +8,7 @@ from claimscore.metrics.base import (
     scored,
     unscored,
 )
+from claimscore.tables import texts_on_side
 
 CLAIMS = Requirements(("summary_a", "summary_b"), tasks=(TaskRequirement("decompose", ("a", "b")),))
 
@@ -50,5 +51,29 @@ WORDS = Metric(
     higher_is="longer",
     range=(float("-inf"), float("inf")),
     description="words of summary_a less those of summary_b",
+    reference="our own",
+)
+
+
+def score_sources(tables):
+    for row in tables.records.iter_rows(named=True):
+        sources = [set(text.lower().split()) for text in texts_on_side(row, "source")]
+        words = set(row["summary"].lower().split())
+        if words:
+            value = len(words.intersection(*sources)) / len(words)
+            yield scored(row["id"], value, {"n_sources": len(sources)})
+        else:
+            yield unscored(row["id"], "no words in summary")
+
+
+IN_ALL_SOURCES = Metric(
+    name="in-all-sources",
+    version="v1",
+    requires=Requirements(("summary", "source")),
+    score=lambda tables: list(score_sources(tables)),
+    signature_keys=(),
+    higher_is="more words that all sources have",
+    range=(0.0, 1.0),
+    description="share of the summary's words that each source has",
     reference="our own",
 )

@@ -28,7 +28,9 @@ HEAD = f"""# Tables
 Written by `scripts/make_tables_doc.py` from `claimscore/tables.py`.
 
 Each table is a folder of Parquet parts in the run directory (`claims/*.parquet`); `scores.parquet`
-is one file. `records/` holds the input's columns, `id` first.
+is one file. `records/` holds the input's columns, `id` first. A *side* is the text that a row is
+about: `a`, `b` and `common` are `summary_a`, `summary_b` and `summary_common`, `source` is
+`source` or `sources`; `summary` and `references` are themselves.
 
 ## What made a row
 

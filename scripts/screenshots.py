@@ -28,9 +28,9 @@ ROOT = Path(__file__).parent.parent
 ASSETS = ROOT / "docs" / "assets"
 #: Name -> page, its address within, the heading to scroll to, size in CSS pixels.
 SHOTS = {
-    "report": ("hotels/report.html", "", "Scores", (1100, 1260)),
-    "record": ("hotels/report.html", "#record-phone-mixed", "phone-mixed", (1000, 1090)),
-    "facts": ("products/report.html", "#record-kettle-2", "kettle-2", (1000, 1250)),
+    "report": ("products/report.html", "", "Scores", (1100, 1260)),
+    "record": ("products/report.html", "#record-kettle-2", "kettle-2", (1000, 1090)),
+    "facts": ("facts/report.html", "#record-kettle-2", "kettle-2", (1000, 1250)),
     "comparison": ("compare.html", "", "Runs compared", (1000, 1000)),
 }
 COLUMNS = 88
@@ -70,14 +70,15 @@ def svg(printed: str, title: str) -> str:
 
 
 def make_runs(folder: Path) -> str:
-    """Two runs over the hotels, one over the products, and a comparison; the first one's output."""
+    """Two runs over the products, two over the hotels and their comparison; the first's output."""
     for name in ("hotels.jsonl", "products.jsonl"):
         shutil.copy(ROOT / "examples" / name, folder)
-    first = ["run", "hotels.jsonl", "--out", "hotels"]
+    first = ["run", "products.jsonl", "--out", "products"]
     printed = terminal(first, folder)
     for arguments in (
+        ["run", "products.jsonl", "--out", "facts", "--metrics", "factsim,summac-zs,rouge-1"],
+        ["run", "hotels.jsonl", "--out", "hotels"],
         ["run", "hotels.jsonl", "--out", "sentences", "--units", "sentences"],
-        ["run", "products.jsonl", "--out", "products", "--metrics", "factsim,summac-zs,rouge-1"],
         ["compare", "hotels", "sentences", "--html", "compare.html"],
     ):
         terminal(arguments, folder)

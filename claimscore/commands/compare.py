@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "fail_if",
     multiple=True,
     metavar="CONDITION",
-    help="Exit with 4 where a difference is beyond this, as 'caspr > +2'.",
+    help="Exit with 4 where a difference is beyond this, as 'faithfulness < -0.02'.",
 )
 @own_option("--full", is_flag=True, panel="Output", help="Print all tables.")
 @own_option(
@@ -48,7 +48,7 @@ def compare(
     \b
     claimscore compare runs/v1 runs/v2
     claimscore compare runs/v1 runs/v2 --by system --html compare.html
-    claimscore compare runs/v1 runs/v2 --fail-if 'caspr > +2'
+    claimscore compare runs/v1 runs/v2 --fail-if 'faithfulness < -0.02'
     """
     from claimscore.evaluation.comparison import compare, gates, parse_limit
     from claimscore.evaluation.comparison_tables import (

@@ -475,9 +475,13 @@ def _log(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
 
 def gates_status(gates: Sequence[Gate], *, silent: bool) -> int:
     """Print the gates, of a silent command those that do not pass; the exit status they ask for."""
+    from claimscore.console.table import print_text
+
     for gate in gates:
-        if not (silent and gate.fails is False):
-            print(f"gate: {gate}", file=sys.stderr if silent else sys.stdout)
+        if not silent:
+            print_text(f"gate: {gate}")
+        elif gate.fails is not False:
+            print(f"gate: {gate}", file=sys.stderr)
     if any(gate.fails for gate in gates):
         return EXIT_GATE
     return EXIT_USAGE if any(gate.fails is None for gate in gates) else EXIT_OK

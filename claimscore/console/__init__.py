@@ -55,12 +55,22 @@ def dollars(usd: float | None) -> str:
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
+#: Kinds of errors (`claimscore.errors.TransientKind`) as people call them.
+_PLAIN = {
+    "body": "unreadable answer",
+    "connect": "no connection",
+    "dropped": "connection lost",
+    "rate_limit": "rate limit",
+    "status": "server error",
+}
+
+
 def cost(spent: Mapping[str, Any]) -> str:
     """The dollars that were spent; "at most" where the cost of some answers is a bound, and
     apart what requests without an answer may have cost."""
     bound = "at most " if spent["usd"] and spent.get("answers_at_most") else ""
     possibly = spent.get("possibly_billed_usd")
-    besides = f" and at most {dollars(possibly)} possibly billed besides" if possibly else ""
+    besides = f", possibly {dollars(possibly)} for requests without an answer" if possibly else ""
     return bound + dollars(spent["usd"]) + besides
 
 
@@ -88,9 +98,9 @@ def many(count: int, noun: str) -> str:
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """`3 rate_limit, 1 timeout`, the most frequent first."""
+    """`3 rate limit, 1 timeout`, the most frequent first; what went wrong, in plain words."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count:,} {name}" for name, count in ranked)
+    return ", ".join(f"{count:,} {_PLAIN.get(name, name)}" for name, count in ranked)
 
 
 def verdict_totals(metric: Mapping[str, Any]) -> list[str]:
@@ -99,6 +109,18 @@ def verdict_totals(metric: Mapping[str, Any]) -> list[str]:
         return []
     counts = ", ".join(f"{n:,} {verdict}" for verdict, n in totals.items())
     return [f"{counts}; {metric['unsure']:,} of {sum(totals.values()):,} are unsure"]
+
+
+def shared_notes(verdicts: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The first sentence of what each metric says, and what comes after it, once, with the metrics
+    that it is about."""
+    of_notes: dict[str, list[str]] = {}
+    first = {}
+    for name, verdict in verdicts.items():
+        first[name], _, note = verdict.partition(". ")
+        of_notes.setdefault(note, []).append(name)
+    of_notes.pop("", None)
+    return first, [f"{note} ({', '.join(names)})" for note, names in of_notes.items()]
 
 
 def limits_text(engine: Mapping[str, Any]) -> str:

@@ -43,15 +43,13 @@ def print_preflight(plan: Plan, estimate: Estimate, *, reads_no_prompt: str = ""
 
 def _preflight_lines(versions: Mapping[str, str], figures: Mapping[str, Any]) -> Iterator[str]:
     notes = figures["assumptions"]
-    sampled = {
-        task["task"]
-        for task in figures["tasks"]
-        if any(note.startswith(f"{task['task']}: counted on") for note in notes)
-    }
+    sampled = any(note.startswith("counted on") for note in notes)
+    guessed = {note.partition(":")[0] for note in notes if ": asks about" in note}
     parts = {
-        name: f"{name} {versions[name]}, {_new_requests(task, 'about ' * (name in sampled))}"
+        name: f"{name} {versions[name]}, {_new_requests(task, 'about ' * about)}"
         for task in figures["tasks"]
         for name in [task["task"]]
+        for about in [sampled or name in guessed]
     }
     for model in figures["models"]:
         yield f"asks {model['llm']}: {'; '.join(parts[name] for name in model['tasks'])}"
@@ -66,6 +64,8 @@ def _new_requests(task: Mapping[str, Any], about: str) -> str:
     """`48 requests for 48 of 54 questions (6 have stored answers)`."""
     left = task["questions"] - task["answered"] - task["given_up"]
     known = many(left, "question")
+    if (repeated := left - task["requests"]) > 0:
+        known += f" ({repeated:,} repeat others)"
     if task["answered"]:
         stored = f"{task['answered']:,} have stored answers"
         known = f"{left:,} of {many(task['questions'], 'question')} ({stored})"
@@ -88,6 +88,9 @@ def print_estimate(figures: Mapping[str, Any]) -> None:
     total = figures["total"]
     if total["given_up"]:
         print_text(f"{total['given_up']:,} given up; --retry-failed would ask them again")
+    left = total["questions"] - total["answered"] - total["given_up"]
+    if (repeated := left - total["requests"]) > 0:
+        print_text(f"{many(repeated, 'question')} repeat others and are asked once")
     if total["requests"]:
         print_text(_cost_line(total, figures["models"]))
     else:
@@ -102,14 +105,15 @@ def _print_passes(passes: Sequence[Mapping[str, Any]]) -> None:
     if not passes:
         return
     rows = []
+    is_known = any(one["per_second"] is not None for one in passes)
     for one in passes:
         option = f"--{one['role'].replace('_', '-')}"
         model = f"{option} {one['model']}" if one["model"] else f"{option} is missing"
         items = f"{'about ' * one['is_about']}{one['items']:,} {one['unit']}"
         pace = one["per_second"]
         known = "not known" if pace is None else f"{pace:,.{0 if pace >= 10 else 2}f}"
-        rows.append([one["step"], model, items, known])
-    print_rows(("model pass", "model", "to judge", "a second, in its last run here"), rows)
+        rows.append([one["step"], items, *[known] * is_known, model])
+    print_rows(("judged by models", "how many", *["a second here"] * is_known, "model"), rows)
     print()
 
 

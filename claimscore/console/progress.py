@@ -86,13 +86,15 @@ def _bars(bars_of: Callable[[P], Sequence[_Bar]]) -> Iterator[Callable[[P], None
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
+    from rich.table import Column
 
     console = Console(stderr=True)
-    texts = "{task.description:<14}", "{task.fields[count]}"
-    columns = [TextColumn(texts[0]), BarColumn(), TextColumn(texts[1])]
-    if console.width >= 80:
-        columns += [TimeElapsedColumn(), TextColumn("{task.fields[note]}")]
-    with Bars(*columns, console=console, transient=True) as bars:
+    bar, count = BarColumn(min(40, console.width // 6)), TextColumn("{task.fields[count]}")
+    columns = [TextColumn("{task.description:<14}"), bar, count]
+    if console.width >= 80:  # the note alone is cut where there is no room for all
+        note = TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True))
+        columns += [TimeElapsedColumn(), note]
+    with Bars(*columns, console=console, transient=True, expand=True) as bars:
         tasks = {"reading": bars.add_task("reading", total=None, count="", note="")}
         notice = ""
 

@@ -20,10 +20,11 @@ from claimscore.console import (
     plain,
     price_note,
     servers_text,
+    shared_notes,
     tokens_text,
     verdict_totals,
 )
-from claimscore.console.table import print_facts, print_table
+from claimscore.console.table import print_facts, print_table, print_text
 
 Facts = Iterator[tuple[str, str]]
 
@@ -71,8 +72,9 @@ def print_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> None:
     for name, row in metrics.items():
         for why, count in row["reasons"].items():
             of_reasons.setdefault(f"{count:,} without a value: {why}", []).append(name)
+    for why, names in of_reasons.items():
+        print_text(f"{', '.join(names)}: {why}")
     if of_reasons:
-        print_facts([(", ".join(names), why) for why, names in of_reasons.items()])
         print()
 
 
@@ -90,13 +92,16 @@ def _interval(row: Mapping[str, Any]) -> str:
 
 
 def _verdicts(metrics: Mapping[str, Mapping[str, Any]]) -> Facts:
-    """Of each metric what it says, the verdicts on claims, and the records at its worst end."""
+    """Of each metric what it says, the verdicts on claims, and the records at its worst end; what
+    several metrics share is said once."""
+    verdicts, notes = shared_notes({name: row["verdict"] for name, row in metrics.items()})
     for name, row in metrics.items():
-        yield name, row["verdict"]
+        yield name, verdicts[name]
         yield from (("", f"claims: {totals}") for totals in verdict_totals(row))
         if row["worst"]:
             ends = ", ".join(f"{plain(one['id'])[:60]} {one['value']:.2f}" for one in row["worst"])
             yield "", f"look first at: {ends}"
+    yield from (("note", note) for note in notes)
 
 
 def _records(records: Mapping[str, int], failures: list[Mapping[str, Any]]) -> Facts:
@@ -233,7 +238,7 @@ def print_record(record: Mapping[str, Any]) -> None:
         facts.append((row["metric"], value))
     facts += [("failed", f"{row['stage']}: {row['message']}") for row in record["failures"]]
     for row in sorted(record["claims"], key=lambda row: not row.get("unsure")):
-        facts.append((f"claim of {row['side']}", row["claim"]))
+        facts.append((f"claim of {row['column']}", row["claim"]))
         if row["left_out"]:
             facts.append(("", f"{row['left_out']}: left out of the scores"))
         if row["verdict"]:

@@ -22,6 +22,8 @@ from claimscore.console import harmless
 
 #: The narrowest last column of a table that is still wrapped beside the others.
 MIN_COLUMN_WIDTH = 24
+#: The narrowest column of a table of numbers whose words are broken to fit.
+MIN_BROKEN_WIDTH = 10
 #: The narrowest text that is still wrapped beside its label.
 MIN_TEXT_WIDTH = 14
 
@@ -79,9 +81,9 @@ def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table of numbers under a ruled header, the first column a name.
 
-    Where the window is too narrow for it, cells are broken at spaces; where it is too narrow for
-    their words, a row is its name with the others in a sentence. Nothing is printed where there are
-    no rows.
+    Where the window is too narrow for it, cells are broken at spaces, then long words; where it is
+    too narrow for that, a row is its name with the others in a sentence. Nothing is printed where
+    there are no rows.
     """
     if not rows:
         return
@@ -92,16 +94,20 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_row(*map(_text, row))
     console = _console()
     unbounded = console.options.update(max_width=UNBOUNDED)
-    needed = console.measure(table, options=unbounded)
-    if needed.minimum <= console.width:
-        too_wide = max(0, needed.maximum - console.width)
-        cells = zip(header, *rows, strict=True)
-        for column, of_column in reversed(list(zip(table.columns, cells, strict=True))):
-            lines = [line for cell in of_column for line in cell.splitlines()]
-            widest = max(map(len, lines), default=0)
-            words = max((len(word) for line in lines for word in line.split()), default=0)
-            column.width = widest - min(too_wide, widest - words)  # the last columns first
-            too_wide -= widest - column.width
+    too_wide = max(0, console.measure(table, options=unbounded).maximum - console.width)
+    widths: list[int] = []
+    for of_column in reversed(list(zip(header, *rows, strict=True))):
+        lines = [line for cell in of_column for line in cell.splitlines()]
+        widest = max(map(len, lines), default=0)
+        words = max((len(word) for line in lines for word in line.split()), default=0)
+        widths.insert(0, widest - min(too_wide, widest - words))  # the last columns first
+        too_wide -= widest - widths[0]
+    while too_wide and max(widths) > MIN_BROKEN_WIDTH:
+        widths[widths.index(max(widths))] -= 1
+        too_wide -= 1
+    if not too_wide:
+        for column, width in zip(table.columns, widths, strict=True):
+            column.width = width
         print_block(table)
         return
     for row in rows:

@@ -248,7 +248,8 @@ def parse_limit(text: str) -> Limit:
     value = finite_number(condition[3]) if condition else None
     if condition is None or value is None:
         raise ConfigError(
-            f"--fail-if {text!r}: write a metric, > or <, and a difference, as in 'caspr > +2'"
+            f"--fail-if {text!r}: write a metric, > or <, and a difference, as in "
+            "'faithfulness < -0.02'"
         )
     return Limit(" ".join(text.split()), condition[1], condition[2] == ">", value)
 

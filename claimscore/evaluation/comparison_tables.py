@@ -18,15 +18,19 @@ from claimscore.evaluation.run_differences import MetricDifference
 from claimscore.stats.bootstrap import MOST_RESAMPLED
 from claimscore.stats.gates import Gate
 from claimscore.stats.paired import ALPHA, EQUAL_WITHIN, LEVEL, POWER, Difference
+from claimscore.tables import SIDE_COLUMNS
 
 #: So many records are named in a line; JSON has more.
 MOST_NAMED = 10
 
-#: So many lines follow the first sentence of a comparison.
+#: So many lines come before the one that names the options for more.
 MOST_LINES = 5
 
 #: A corrected p-value up to which a difference is surely more than chance.
 SURE = 0.01
+
+#: The settings that are named first, by how their names begin.
+_TELLING = ("llm.model", "prompts.", "support.verifier", "nli.name")
 
 #: What a run has more or fewer of; it is more or less of anything else.
 _OF_THINGS = re.compile(r"\b(words|facts|answers|entities|sources|sentences)\b")
@@ -43,7 +47,7 @@ _VERDICTS = {
 def sections_of(comparison: Comparison) -> Iterator[Section]:
     """All tables of a comparison that have something to show, and the words about them."""
     for run in comparison.runs:
-        notes = tuple(sentence(run, row) for row in run.metrics)
+        notes = tuple(_sentences(run))
         yield Section(f"{run.b.label} against {run.a.label}", notes=notes)
     yield _sources(comparison)
     for run in comparison.runs:
@@ -90,32 +94,63 @@ def _sources(comparison: Comparison) -> Section:
 
 
 def summary_lines(comparison: Comparison) -> list[str]:
-    """A sentence about the metric whose difference is surest, and at most `MOST_LINES` more."""
-    rows = [(run, row) for run in comparison.runs for row in run.metrics]
-    rows.sort(key=lambda pair: pair[1].verdict not in ("higher", "lower"))
-    said = [sentence(*pair) for pair in rows] or ["the runs share no metric"]
-    notes = [note(run) for run in comparison.runs for note in (_not_compared, _differing, _changed)]
-    notes = [*(_moved(*rows[0]) if rows else ()), *filter(None, notes)][: MOST_LINES - 1]
-    n_said = 1 + MOST_LINES - 1 - len(notes)
-    more = f", with {len(said) - n_said:,} more differences" if len(said) > n_said else ""
-    return [*said[:n_said], *notes, f"all tables{more}: --full; as a page: --html FILE"]
+    """Of each run a sentence about the metric whose difference is surest, then the other metrics
+    and what differs; at most `MOST_LINES`, and how to see more."""
+    lines, notes = [], []
+    for run in comparison.runs:
+        rows = sorted(run.metrics, key=lambda row: row.verdict not in ("higher", "lower"))
+        if rows:
+            lines.append(sentence(run, rows[0]))
+            notes += [_others(run, rows[1:]), *_moved(run, rows[0])]
+        notes += [_not_compared(run), _differing(run), _changed(run)]
+    lines = [*(lines or ["the runs share no metric"]), *filter(None, notes)]
+    return [*lines[:MOST_LINES], "all tables: --full; as a page: --html FILE"]
+
+
+def _others(run: RunComparison, rows: Sequence[MetricDifference]) -> str:
+    """The differences of more metrics, by verdict; empty where there are none."""
+    by_verdict: dict[str, list[str]] = {}
+    for row in rows:
+        mean = row.difference.mean
+        shown = f" {signed(mean, _places(mean))}" if mean and row.verdict != "same" else ""
+        by_verdict.setdefault(_VERDICTS[row.verdict], []).append(row.metric + shown)
+    parts = [f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items()]
+    return f"other metrics in {run.b.path}, {'; '.join(parts)}" if parts else ""
+
+
+def _sentences(run: RunComparison) -> Iterator[str]:
+    """A sentence a metric; one for all of which the same is to be said."""
+    alike: dict[str, list[str]] = {}
+    for row in run.metrics:
+        if same := _no_difference(row):
+            alike.setdefault(same, []).append(row.metric)
+        else:
+            yield sentence(run, row)
+    yield from (f"{same}: {', '.join(metrics)}" for same, metrics in alike.items())
+
+
+def _no_difference(row: MetricDifference) -> str:
+    """Why no difference is to be told of a metric; empty where there is one."""
+    one = row.difference
+    if one.mean is None or one.deviation is None:
+        return f"nothing can be said, {one.reason or _VERDICTS[row.verdict]}"
+    return f"no difference in any of {one.n:,} records" if row.verdict == "same" else ""
 
 
 def sentence(run: RunComparison, row: MetricDifference) -> str:
     """What the comparison says of a metric, its direction understood."""
     one, metric = row.difference, row.metric
-    if one.mean is None or one.deviation is None:
-        return f"nothing can be said of {metric}: {one.reason or _VERDICTS[row.verdict]}"
-    places, sign = _places(one.mean), -1 if row.verdict == "lower" else 1
+    if same := _no_difference(row):
+        return f"{same}: {metric}"
+    moved = one.mean or 0.0
+    places, sign = _places(moved), -1 if row.verdict == "lower" else 1
     first, second = number(one.mean_a, places), number(one.mean_b, places)
-    difference = number(sign * one.mean, places)
+    difference = number(sign * moved, places)
     if one.low is not None and one.high is not None:
         ends = sorted((sign * one.low, sign * one.high))
         difference += f" ({' to '.join(number(end, places) for end in ends)})"
     a, b, many = run.a.path, run.b.path, f"{one.n:,} records"
-    if row.verdict == "same":
-        line = f"{metric} is the same in every record: {first}, {many}"
-    elif row.verdict == "not shown":
+    if row.verdict == "not shown":
         line = f"no difference in {metric} is shown: {a} {first}, {b} {second}, difference "
         line += f"{difference}, {many}; it may be chance"
         if (needed := one.records_needed()) is not None and needed > one.n:
@@ -143,16 +178,16 @@ def _moved(run: RunComparison, row: MetricDifference) -> Iterator[str]:
     if one.n > one.same:
         counts = f"{one.higher:,} higher, {one.lower:,} lower, {one.same:,} the same"
         most = [move.id[:40] for move in run.moves if move.metric == row.metric][:3]
-        yield f"records in {run.b.path}: {counts}{'; most: ' * bool(most)}{', '.join(most)}"
+        records = f"records in {run.b.path} by {row.metric}"
+        yield f"{records}: {counts}{'; most: ' * bool(most)}{', '.join(most)}"
 
 
 def _differing(run: RunComparison) -> str:
     """Which settings and columns differ; empty where none does."""
-    settings = [one for one in run.settings if not one.name.endswith(".digest")] or run.settings
     differing = [
         *(
             f"{one.name} ({(one.a or 'not set')[:30]}, {(one.b or 'not set')[:30]})"
-            for one in settings
+            for one in sorted(run.settings, key=lambda one: not one.name.startswith(_TELLING))
         ),
         *(
             f"column {column} ({why or f'{n:,} of {run.n_shared:,} records'})"
@@ -215,7 +250,7 @@ def _means(run: RunComparison) -> Section:
     """Means, their difference with its interval, and the verdict."""
     rows = [_means_row(row) for row in run.metrics]
     a, b = run.a.label, run.b.label
-    header = ("metric", "n", f"mean {a}", f"mean {b}", f"{b} − {a}", "p (Holm)", "verdict")
+    header = ("metric", "n", f"mean {a}", f"mean {b}", f"{b} − {a}", "p-value", "verdict")
     title = f"{b} − {a}: {run.n_shared:,} shared record{'' if run.n_shared == 1 else 's'}"
     notes = [] if rows else ["the runs share no metric"]
     charts = {row.metric: [_mark(f"{b} − {a}", row)] for row in run.metrics}
@@ -286,7 +321,7 @@ def _groups(run: RunComparison, by: str) -> Section:
     """As `_means`, a row a group."""
     a, b = run.a.label, run.b.label
     rows = [_means_row(row, row.group or "") for row in run.groups]
-    header = ("metric", by, "n", f"mean {a}", f"mean {b}", f"{b} − {a}", "p (Holm)", "verdict")
+    header = ("metric", by, "n", f"mean {a}", f"mean {b}", f"{b} − {a}", "p-value", "verdict")
     charts: dict[str, list[Mark]] = {}
     for row in run.groups:
         charts.setdefault(row.metric, []).append(_mark(row.group or "", row))
@@ -294,14 +329,14 @@ def _groups(run: RunComparison, by: str) -> Section:
 
 
 def _changes(run: RunComparison) -> Section:
-    """How many claims and facts are the same in both, by side."""
+    """How many claims and facts of each text are the same in both."""
     rows = [
-        (table, side, *(f"{counts[kind]:,}" for kind in KINDS))
+        (f"{table} of {SIDE_COLUMNS.get(side, side)}", *(f"{counts[kind]:,}" for kind in KINDS))
         for (table, side), counts in run.changes.items()
     ]
     which = "all records" if run.n_equal == run.n_shared else f"the {run.n_equal:,} equal records"
     title = f"Claims of {which}, {run.a.label} to {run.b.label}"
-    return Section(title, ("table", "side", *KINDS), rows)
+    return Section(title, ("claims or facts", *KINDS), rows)
 
 
 def _moves(run: RunComparison) -> Section:
@@ -350,8 +385,9 @@ def _method_notes(comparison: Comparison) -> Iterator[str]:
         "the same"
     )
     yield (
-        f"p (Holm): of the bootstrap, corrected together for all metrics and runs, and for all "
-        f"groups; higher and lower are said where it is at most {ALPHA:g}"
+        "p-value: how often chance alone would make such a difference, corrected (Holm) for the "
+        "number of metrics and runs, or of groups; verdict: higher or lower where it is at most "
+        f"{ALPHA:g}, else no difference is shown"
     )
     if any(run.changes for run in comparison.runs):
         yield (
@@ -365,7 +401,13 @@ def _units(run: RunComparison) -> Section:
     equal texts."""
     shown = run.records[:MOST_NAMED]
     rows = [
-        (record.id, f"{UNIT_TABLES[unit.table]} {kind}", unit.side, one or "", other or "")
+        (
+            record.id,
+            f"{UNIT_TABLES[unit.table]} {kind}",
+            SIDE_COLUMNS.get(unit.side, unit.side),
+            one or "",
+            other or "",
+        )
         for record in shown
         for unit in record.changes
         for kind, one, other in [unit.change]
@@ -374,7 +416,7 @@ def _units(run: RunComparison) -> Section:
     if len(run.records) > len(shown):
         notes.append(f"{len(run.records) - len(shown):,} more records that moved are in --json")
     a, b = run.a.label, run.b.label
-    header = ("record", "change", "side", a, b)
+    header = ("record", "change", "of", a, b)
     title = f"Claims of the records that moved most, {a} and {b}"
     return Section(title, header, rows, tuple(notes), compares_texts=True)
 

@@ -113,7 +113,12 @@ def setting_differences(a: ComparedRun, b: ComparedRun) -> list[SettingDifferenc
             renamed = one._replace(name=f"{metric}: version") if one.name == "version" else one
             if renamed not in differences:
                 differences.append(renamed)
-    return differences
+    names = {one.name for one in differences}
+    return [
+        one  # not the digest of a prompt whose version differs: the version says it all
+        for one in differences
+        if not (one.name.endswith(".digest") and f"{one.name[:-7]}.version" in names)
+    ]
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[SettingDifference]:

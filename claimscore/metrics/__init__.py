@@ -10,23 +10,9 @@ from typing import Any
 from claimscore.metrics.base import Metric
 from claimscore.metrics.catalogue import Catalogue
 
-#: Name on the command line -> "module:attribute" of a `Metric` or `MetricFamily`.
+#: Name on the command line -> "module:attribute" of a `Metric` or `MetricFamily`: those of a
+#: summary and its source, then those of references, then those of two summaries.
 METRICS: dict[str, str] = {
-    "caspr": "claimscore.metrics.caspr:CASPR",
-    "ds": "claimscore.metrics.ds:DS",
-    "ds3": "claimscore.metrics.ds:DS3",
-    "bs-inverse": "claimscore.metrics.bert_score:BS_INVERSE",
-    "bertscore": "claimscore.metrics.bert_score:BERTSCORE",
-    "meteor": "claimscore.metrics.meteor:METEOR",
-    "ner-overlap": "claimscore.metrics.ner_overlap:NER_OVERLAP",
-    "perplexity": "claimscore.metrics.likelihood:PERPLEXITY",
-    "supert": "claimscore.metrics.supert:SUPERT",
-    "blanc": "claimscore.metrics.blanc:BLANC",
-    "bart-score": "claimscore.metrics.likelihood:BART_SCORE",
-    "rouge-1": "claimscore.metrics.rouge:ROUGE_1",
-    "rouge-2": "claimscore.metrics.rouge:ROUGE_2",
-    "rouge-l": "claimscore.metrics.rouge:ROUGE_L",
-    "rouge-lsum": "claimscore.metrics.rouge:ROUGE_LSUM",
     "faithfulness": "claimscore.metrics.support:FAITHFULNESS",
     "claim-recall": "claimscore.metrics.support:CLAIM_RECALL",
     "claim-f1": "claimscore.metrics.support:CLAIM_F1",
@@ -34,16 +20,31 @@ METRICS: dict[str, str] = {
     "source-coverage": "claimscore.metrics.support:SOURCE_COVERAGE",
     "summac-zs": "claimscore.metrics.summac:SUMMAC_ZS",
     "summac-conv": "claimscore.metrics.summac_convolution:SUMMAC_CONV",
-    "factcc": "claimscore.metrics.summac:FACTCC",
     "mnli-doc": "claimscore.metrics.summac:MNLI_DOC",
-    "ls-score": "claimscore.metrics.linguistic_semantic:LS_SCORE",
-    "llm-judge": "claimscore.metrics.llm_judge:LLM_JUDGE",
-    "qa": "claimscore.metrics.qa:QA",
+    "factcc": "claimscore.metrics.summac:FACTCC",
     "factsim": "claimscore.metrics.fact_similarity:FACTSIM",
+    "qa": "claimscore.metrics.qa:QA",
+    "llm-judge": "claimscore.metrics.llm_judge:LLM_JUDGE",
+    "ner-overlap": "claimscore.metrics.ner_overlap:NER_OVERLAP",
+    "bart-score": "claimscore.metrics.likelihood:BART_SCORE",
+    "supert": "claimscore.metrics.supert:SUPERT",
+    "blanc": "claimscore.metrics.blanc:BLANC",
+    "ls-score": "claimscore.metrics.linguistic_semantic:LS_SCORE",
+    "rouge-1": "claimscore.metrics.rouge:ROUGE_1",
+    "rouge-2": "claimscore.metrics.rouge:ROUGE_2",
+    "rouge-l": "claimscore.metrics.rouge:ROUGE_L",
+    "rouge-lsum": "claimscore.metrics.rouge:ROUGE_LSUM",
+    "bertscore": "claimscore.metrics.bert_score:BERTSCORE",
+    "meteor": "claimscore.metrics.meteor:METEOR",
     "bert-cosine": "claimscore.metrics.bert_score:BERT_COSINE",
+    "moverscore": "claimscore.metrics.movers:MOVERSCORE",
     "wms": "claimscore.metrics.movers:WMS",
     "sms": "claimscore.metrics.movers:SMS",
-    "moverscore": "claimscore.metrics.movers:MOVERSCORE",
+    "caspr": "claimscore.metrics.caspr:CASPR",
+    "ds": "claimscore.metrics.ds:DS",
+    "ds3": "claimscore.metrics.ds:DS3",
+    "bs-inverse": "claimscore.metrics.bert_score:BS_INVERSE",
+    "perplexity": "claimscore.metrics.likelihood:PERPLEXITY",
 }
 
 #: The functions (and their results) that notebooks may rely on -> the module that has them.

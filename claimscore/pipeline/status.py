@@ -17,6 +17,7 @@ from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
 from claimscore.pipeline.plan import sides_done
 from claimscore.pipeline.scoring import count_claim_checks
 from claimscore.runs import RunDirectory, damage_as_error, models_asked
+from claimscore.tables import SIDE_COLUMNS
 from claimscore.types import JSON
 
 
@@ -124,7 +125,8 @@ def record_status(out: Path | str, record_id: str) -> JSON:
             side, left_out = row["side"], row["left_out"]
             place = next(places[side]) if left_out is None else None
             left_out = "entailed" if (side, place) in entailed else left_out
-            claim = {"side": side, "claim": row["text"] or "", "left_out": left_out}
+            claim = {"side": side, "column": SIDE_COLUMNS.get(side, side)}
+            claim |= {"claim": row["text"] or "", "left_out": left_out}
             claims.append(claim | judged.get((side, place), {"verdict": None}))
         return {"id": record_id, "scores": scores, "failures": rows("failures"), "claims": claims}
 
@@ -144,7 +146,7 @@ def _judged_by_claims(rows: Sequence[JSON], texts: Mapping[str, Sequence[str]]) 
             [(cell[which], its) for its, cell in cells.items() if cell[0] * way > 0]
             for which, way in ((1, 1), (2, -1))
         )
-        judged[mine] = {"verdict": "not in the other text", "evidence": None}
+        judged[mine] = {"verdict": "unmentioned", "evidence": None}
         if supported or denied:
             _, (side, place) = max(supported if len(supported) >= len(denied) else denied)
             verdict = "said" if len(supported) >= len(denied) else "contradicted"

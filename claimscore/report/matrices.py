@@ -18,7 +18,7 @@ from claimscore.config import LLM_VERIFIER
 from claimscore.metrics.claims import NO_CELLS, Cells, cells_by_record
 from claimscore.metrics.fact_similarity import MATCH, SIDES, facts_by_side, similarities_by_record
 from claimscore.metrics.summac import PROBABILITIES
-from claimscore.metrics.support import UNSURE, uncertainty
+from claimscore.metrics.support import UNSURE, VERDICTS, uncertainty
 from claimscore.report.record_texts import cut_off
 from claimscore.report.report_tables import MAX_MATRIX_CHARS
 
@@ -217,7 +217,8 @@ class SupportRows:
     def of(self, record: str, limit: SizeLimit) -> list[JSON]:
         """For each side with claims: the texts that were asked, how many (`count`), and as `rows`
         claim, text, verdict as E, C or N, probability, evidence and votes; none where there is no
-        room. `unsure` are the places of unsure claims. A language model `quotes` its evidence.
+        room. `unsure` are the places of unsure claims, `counts` how many claims have each of
+        `VERDICTS`. A language model `quotes` its evidence.
 
         Of several ways of reading the first one is shown.
         """
@@ -234,8 +235,9 @@ class SupportRows:
                 "count": rows["source_index"].n_unique(),
                 "verifier": ", ".join(rows["model"].drop_nulls().unique(maintain_order=True))
                 or rows["verifier"][0],
-                "quotes": bool((rows["verifier"] == LLM_VERIFIER).all()),
+                "quotes": rows["verifier"].drop_nulls().unique().to_list() == [LLM_VERIFIER],
                 "unsure": _unsure(rows),
+                "counts": _verdict_counts(rows),
             }
             if limit.take(int(rows["evidence"].str.len_chars().sum()) + 20 * rows.height):
                 entry["rows"] = [
@@ -255,6 +257,15 @@ def _unsure(rows: pl.DataFrame) -> list[int]:
     unsure = best.with_columns(u=uncertainty(pl.col("probability"))).filter(pl.col("u") >= UNSURE)
     places: list[int] = unsure.sort("u", descending=True, maintain_order=True)[:, 0].to_list()
     return places
+
+
+def _verdict_counts(rows: pl.DataFrame) -> list[int]:
+    """Claims with each verdict; of several texts one that supports counts before one that
+    contradicts."""
+    has = [pl.col("verdict").eq(verdict).any() for verdict in VERDICTS[:2]]
+    best = rows.group_by("claim_position").agg(supported=has[0], contradicted=~has[0] & has[1])
+    counts: list[int] = list(best.select(pl.col("supported", "contradicted").sum()).row(0))
+    return [*counts, best.height - sum(counts)]
 
 
 def _votes(votes: Sequence[Mapping[str, Any]] | None) -> str:

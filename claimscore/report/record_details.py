@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from claimscore.claim_checks import CHECKS
+from claimscore.metrics.support import THRESHOLD, VERDICTS
 from claimscore.report.matrices import (
     FACT_COMPONENTS,
     FACT_METRIC,
@@ -57,6 +58,10 @@ MAX_LISTED_LEVELS = 50
 #: What records and claims with unsure verdicts are called.
 UNSURE_TITLE = "unsure verdicts"
 
+#: What a record may be filtered by: checks of its claims and verdicts on them, with their titles.
+MARKS = {name: check.title for name, check in CHECKS.items()}
+MARKS |= {name: name for name in (UNSURE_TITLE, *VERDICTS)}
+
 #: The task whose rows a table has (`llm_answers` says it row by row), and the place of a row.
 _TASKS = {
     "claims": ("decompose", "sentence_index"),
@@ -77,9 +82,9 @@ class RecordIndex:
 
     `values` are by metric; `down` says of each if its highest values are the first to look at.
     `heads` are the beginnings of the conversations with the model, each
-    once; `claims` says if any record has some. `marks` are the checks of claims that found
-    something in each record, as bits in the order of `CHECKS`, and after them one for unsure
-    verdicts.
+    once; `claims` says if any record has some. `marks` are what its claims may be filtered by, as
+    bits in the order of `MARKS`; `verdicts` count them in the order of `VERDICTS`, by what is
+    judged. A claim is supported from `threshold` on.
     """
 
     metrics: list[str]
@@ -91,6 +96,8 @@ class RecordIndex:
     heads: list[list[tuple[str, str]]] = dataclasses.field(default_factory=list)
     claims: bool = False
     marks: list[int] = dataclasses.field(default_factory=list)
+    verdicts: list[dict[str, list[int]]] = dataclasses.field(default_factory=list)
+    threshold: float = THRESHOLD
 
     def __post_init__(self) -> None:
         self.values = [[] for _ in self.metrics]
@@ -133,9 +140,10 @@ class RecordIndex:
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
             "checks": [
                 (1 << place, title)
-                for place, title in enumerate((*(c.title for c in CHECKS.values()), UNSURE_TITLE))
+                for place, title in enumerate(MARKS.values())
                 if any(bits >> place & 1 for bits in self.marks)
             ],
+            "verdict_names": VERDICTS,
             "numbers": numbers,
             "groups": sorted(groups, key=lambda item: item[0] != "system"),
             "block": BLOCK_RECORDS,
@@ -236,8 +244,12 @@ def _chunk_details(
         verdicts = support.of(record_id, limits.matrices)
         if any(entry["unsure"] for entry in verdicts):
             checks.add(UNSURE_TITLE)
-        named = enumerate((*CHECKS, UNSURE_TITLE))
-        index.marks.append(sum(1 << n for n, check in named if check in checks))
+        index.verdicts.append(
+            {f"{entry['side']} by the {entry['texts']}": entry.pop("counts") for entry in verdicts}
+        )
+        for counts in index.verdicts[-1].values():
+            checks.update(name for name, n in zip(VERDICTS, counts, strict=True) if n)
+        index.marks.append(sum(1 << n for n, mark in enumerate(MARKS) if mark in checks))
         facts_of = facts.of(record_id, limits.matrices)
         asked = calls.get(record_id, _RecordCalls())
         sides = [

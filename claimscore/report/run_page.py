@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 
 from claimscore.claim_checks import CHECKS
-from claimscore.console import many
+from claimscore.console import many, shared_notes
 from claimscore.report.html_page import decimal, interval_figure, packed_json, write_page
 from claimscore.report.record_details import RecordIndex, detail_blocks
 from claimscore.report.report_tables import (
@@ -199,7 +200,12 @@ def write_report(tables: ReportTables, path: Path) -> None:
     metrics, groups, run = tables.metrics, group_tables(tables), tables.run
     ranges = {name: range_of(metric) for name, metric in metrics.items()}
     index = RecordIndex([*metrics], [one["worst_end"] == "highest" for one in metrics.values()])
+    signatures = [(name, metric["signature"]) for name, metric in metrics.items()]
+    if limit := re.search(r"\|threshold:(\d\.\d+)\b", str(signatures)):
+        index.threshold = float(limit[1])
+    verdicts, notes = shared_notes({name: metric["verdict"] for name, metric in metrics.items()})
     values = {
+        "notes": notes,
         "kind": "report",
         "title": run.title,
         "generator": f"claimscore {run.version}".strip(),
@@ -207,7 +213,7 @@ def write_report(tables: ReportTables, path: Path) -> None:
         "facts": _facts(run),
         "metrics": [
             (
-                {**metric, "name": name, "scale": scale(metric)},
+                {**metric, "name": name, "verdict": verdicts[name], "scale": scale(metric)},
                 histogram_figure(f"cs-histogram-{n}", name, metric, values_of(tables, name)),
             )
             for n, (name, metric) in enumerate(metrics.items())
@@ -224,7 +230,7 @@ def write_report(tables: ReportTables, path: Path) -> None:
         ],
         "checks": list(_checks(run.claim_checks)),
         "failures": tables.failures,
-        "signatures": [(name, metric["signature"]) for name, metric in metrics.items()],
+        "signatures": signatures,
         "settings": list(_flat(run.settings)),
         "max_details": tables.max_details,
         "details": _details(tables, index),

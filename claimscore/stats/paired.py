@@ -99,11 +99,11 @@ def paired_difference(a: Array, b: Array, *, samples: int, seed: int) -> Differe
     interval = paired_interval(d, samples=samples, seed=seed) if d.size >= MIN_VALUES else None
     reason = None
     if interval is None:
-        reason = f"fewer than {MIN_VALUES} records: no interval"
+        reason = f"fewer than {MIN_VALUES} records"
     elif not changed.size:
         reason = "no record changed"
     elif interval.low == interval.high:
-        reason = "all records changed by the same: no interval"
+        reason = "all records changed by the same"
     shown = interval if interval and interval.low < interval.high else None
     return Difference(
         n=d.size,

@@ -98,12 +98,44 @@ def test_the_readme_has_exactly_two_set_up_commands() -> None:
     assert readme.count("pip install") == 2
 
 
+@pytest.mark.timeout(300)  # seconds of work, but runs and models on a machine that may be busy
+def test_the_readmes_commands_run_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Command
+) -> None:
+    """The first prints what is shown, the others go on from it; OpenAI is the fake server."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (first,) = re.findall(r"&& \.venv/bin/claimscore (run .*)", readme)
+    (after,) = re.findall(r"```sh\n\. \.venv/bin/activate\n(.*?)```", readme, re.DOTALL)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-test")
+    lines = cli(*first.split()).out.splitlines()
+    shown = readme.partition("```text\n")[2].partition("...\n")[0].splitlines()
+    assert lines[1 : len(shown) + 1] == shown
+    with FakeServer() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        prices = ("--input-price", "0.15", "--output-price", "0.6")
+        for line in after.splitlines():
+            _, *arguments = shlex.split(line, comments=True)
+            result = cli(*arguments, *(prices if "--llm" in arguments else ()))
+            assert (result.status, bool(result.out)) == (0, True), result.err
+        assert server.n_requests > 0
+
+
 def test_the_page_of_own_metrics_names_what_there_is() -> None:
     page = (ROOT / "docs" / "extend" / "metric.md").read_text(encoding="utf-8")
     shown = page.partition("```python\n")[2].partition("```")[0]
     assert (ROOT / "examples" / "own_metrics.py").read_text(encoding="utf-8").startswith(shown)
+    lists = page.split("```python\n")[2].partition("```")[0]
+    assert (ROOT / "examples" / "own_metrics.py").read_text(encoding="utf-8").endswith(lists)
     for name in (*TASKS, *PASSES, *SIDES.values()):
         assert f"`{name}`" in page, name
+
+
+def test_the_page_of_own_tasks_shows_the_prompt_of_its_commands() -> None:
+    page = (ROOT / "docs" / "how-to" / "own-task.md").read_text(encoding="utf-8")
+    shown = page.partition("```toml\n")[2].partition("```")[0]
+    assert (ROOT / "examples" / "tone.toml").read_text(encoding="utf-8") == shown
 
 
 # -- commands to other vendors

@@ -43,7 +43,7 @@ def write_records(path: Path, n: int) -> Path:
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The README's run, once."""
+    """A run without options, once."""
     folder = tmp_path_factory.mktemp("offline") / "run"
     cache = folder.parent / "cache"
     assert claimscore("run", EXAMPLES, "--out", folder, "--cache-dir", cache, "--quiet") == 0
@@ -51,7 +51,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestOffline:
-    """The README's command: built-in rules and the embedded model."""
+    """Without options: the built-in parser and the embedded model."""
 
     def test_every_record_has_every_score(self, out: Path) -> None:
         scores = pl.read_parquet(out / "scores.parquet")

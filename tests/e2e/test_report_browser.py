@@ -222,7 +222,7 @@ def coloured(page: Any, selector: str) -> list[str]:
 
 
 def test_sentences_are_coloured_as_caspr_counts(browser: Browser, made_up: MakeUp) -> None:
-    """Ties count as said; only neutral pairs as not in the other text; mixed sentences as both."""
+    """Ties count as said; only neutral pairs as unmentioned; mixed sentences as both."""
     e, n, c = (0.9, 0.1, 0.0), (0.1, 0.9, 0.0), (0.0, 0.1, 0.9)
     pairs = [[e, c], [c, n], [n, n], [n, e]]
     nli = [
@@ -284,7 +284,7 @@ def test_claims_stand_beside_verdict_and_evidence(browser: Browser, made_up: Mak
         (1, 1, "unmentioned", 0.1, "Boils fast."),
     ]
     names = ("claim_position", "source_index", "verdict", "probability", "evidence")
-    sides = {"id": "x", "side": "summary", "source_side": "source", "read": "both", "model": "m"}
+    sides = {"id": "x", "side": "summary", "source_side": "source", "read": "r", "verifier": "nli"}
     support = schemas.SUPPORT.frame([sides | dict(zip(names, row, strict=True)) for row in rows])
     records = pl.DataFrame([{"id": "x", "sources": reviews, "summary": "It is fast and red."}])
     chunk = DetailChunk(records, schemas.CLAIMS.frame(claims), schemas.NLI.empty(), support=support)
@@ -294,6 +294,12 @@ def test_claims_stand_beside_verdict_and_evidence(browser: Browser, made_up: Mak
         "It is red.",
         "It is fast.",
     ]
+    assert ", supported from 0.50 on; verifier: nli. " in page.inner_text(".support-of > .hint")
+    legend = page.locator(".support-of .legend li").all_inner_texts()
+    assert legend == ["C\ncontradicted", "N\nunmentioned", "E\nsupported"]
+    differ = "its claims differ"
+    named = page.locator(".side .legend li").all_inner_texts()
+    assert named == [f"{of} the source" for of in ("supported by", "unmentioned in")] + [differ]
     for shown in ("The lid is stiff.", "Very fast."):
         page.locator("tr", has_text=shown).get_by_role("button").click()
         assert page.locator("mark.evidence").all_inner_texts() == [shown]
@@ -327,8 +333,22 @@ def test_unsure_verdicts_come_first_and_can_be_filtered(browser: Browser, made_u
     assert ["m 0.4, n 0.5" in row for row in marked] == [True, False]
     assert page.locator(".mark", has_text="the verdict is unsure").count() == 2
     page.click("text=Explore records")
+    totals = "Claims of the summary by the source: {} supported, 0 contradicted, {} unmentioned."
+    page.wait_for_selector(f".totals:text-is('{totals.format(3, 3)}')")
     page.select_option("label:has-text('Show') >> select", label="Claims: unsure verdicts")
     page.wait_for_selector(".found:text('1 of 2')")
+    page.wait_for_selector(f".totals:text-is('{totals.format(1, 2)}')")
+    page.select_option("label:has-text('Show') >> select", label="Claims: supported")
+    page.wait_for_selector(".found:text('2 records')")
+
+
+def test_a_long_source_shows_that_it_goes_on(browser: Browser, made_up: MakeUp) -> None:
+    """Its end is shaded; a cover that moves with the text hides the shade where the text ends."""
+    records = pl.DataFrame([{"id": "x", "source": "Long. " * 999, "summary": "S."}])
+    chunk = DetailChunk(records, schemas.CLAIMS.empty(), schemas.NLI.empty())
+    box = browser.open(made_up(1, chunks=lambda: [chunk]), "#record-x").locator(".long")
+    assert box.evaluate("box => box.scrollHeight > box.clientHeight")
+    assert box.evaluate("box => getComputedStyle(box).backgroundAttachment") == "local, scroll"
 
 
 def test_figures_and_tables_can_be_taken_away(browser: Browser, made_up: MakeUp) -> None:

@@ -274,7 +274,7 @@ class _DryStage:
                 yield f"{name}: asks about {rows} not made yet; {texts}"
         if any(self._guessed_for(planned.model_pass.after) for planned in self._passes):
             yield (
-                "model passes: claims and facts that are not made yet are guessed from the texts; "
+                "models: claims and facts that are not made yet are guessed from the texts; "
                 "a language model's may be fewer or more"
             )
 

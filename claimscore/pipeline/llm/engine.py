@@ -172,6 +172,10 @@ class Engine:
         dispatcher = self._dispatchers[id(provider or self.provider)]
         call = _Call(self, dispatcher, list(positions), question, parse, counted, of)
         outcomes = await call.run()
+        if n_equal := len(keys) - len(outcomes):
+            n_failed = [isinstance(outcomes[key], Failure) for key in keys].count(True)
+            n_failed -= [isinstance(outcome, Failure) for outcome in outcomes.values()].count(True)
+            self._stats.hits += n_equal - n_failed
         return [outcomes[key] for key in keys]
 
     async def runs_short(self) -> None:

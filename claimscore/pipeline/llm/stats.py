@@ -40,12 +40,12 @@ class EngineStats:
     """Counts since the engine was made.
 
     `sent` counts requests to the provider, attempts included; `answered` those that brought
-    an answer; `hits` stored answers used; `rejected` new answers that failed their check;
-    `failed` rows given a `Failure`, `failures` the same by kind, `failed_of` by step of a chain;
-    `done_of` rows that have an outcome, by step; `retries` failed attempts that may be repeated,
-    by kind of error. Of the prompt tokens servers had `cached_prompt_tokens` in a
-    cache of their own. `usd` is None where the price is unknown; it has the most
-    that `answers_at_most` can have cost. `last_error` is the last error that may pass.
+    an answer; `hits` answers used that took no request: stored ones, and those to equal requests;
+    `rejected` new answers that failed their check; `failed` rows given a `Failure`, `failures` the
+    same by kind, `failed_of` by step of a chain; `done_of` rows that have an outcome, by step;
+    `retries` failed attempts that may be repeated, by kind of error. Of the prompt tokens servers
+    had `cached_prompt_tokens` in a cache of their own. `usd` is None where the price is unknown; it
+    has the most that `answers_at_most` can have cost. `last_error` is the last error that may pass.
 
     The servers of one provider stand in for each other: `waiting_s` and `why` are those of the one
     that waits least, and of several providers those of the one that waits most. `is_down` says

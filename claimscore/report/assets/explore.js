@@ -9,6 +9,7 @@ import { addressOf, levelOf, number, page, select, state, worstFirst } from "./s
 const PAGE = 25;
 
 const found = el("p", { class: "found", role: "status" });
+const totals = el("p", { class: "hint totals" });
 const chips = el("ul", { class: "chips", "aria-label": "Ranges" });
 const listHead = el("thead");
 export const listBody = el("tbody");
@@ -87,6 +88,7 @@ function drawList() {
   found.textContent = page.order.length === page.data.ids.length
     ? whole(page.data.ids.length) + (page.data.ids.length === 1 ? " record" : " records")
     : whole(page.order.length) + " of " + whole(page.data.ids.length) + " records";
+  totals.textContent = verdictTotals();
   const turn = (to, label) => {
     const next = button(label, () => { state.page = to; drawList(); });
     next.disabled = to < 0 || to >= pages || to === state.page;
@@ -95,6 +97,14 @@ function drawList() {
   pager.hidden = pages === 1;
   pager.replaceChildren(turn(0, "First"), turn(state.page - 1, "Previous"), turn(state.page + 1, "Next"), turn(pages - 1, "Last"),
     el("span", {}, "Page " + whole(state.page + 1) + " of " + whole(pages)));
+}
+
+// How many claims of the shown records have each verdict.
+function verdictTotals() {
+  const sides = d3.rollups(page.order.flatMap((index) => Object.entries(page.data.verdicts[index])),
+    (found) => d3.transpose(found.map(([, counts]) => counts)).map((counts) => d3.sum(counts)), ([side]) => side);
+  return sides.map(([side, counts]) => "Claims of the " + side + ": "
+    + page.data.verdict_names.map((name, at) => whole(counts[at]) + " " + name).join(", ") + ".").join(" ");
 }
 
 function selectedRows() {
@@ -180,7 +190,7 @@ export function buildExplore() {
     el("div", { class: "controls", role: "search", "aria-label": "Records" },
       labelled("Find in ids, texts and claims", query, { class: "grow" }), labelled("Show", show),
       ...(groupNames().length ? levelControl() : []), numericNames().length ? rangeControl() : "", clear),
-    chips, found,
+    chips, found, totals,
     el("div", { class: "scroll" }, el("table", { class: "list", "aria-label": "Records" }, listHead, listBody)),
     pager, takeAway("Records shown", { rows: selectedRows }), buildScatter(refresh), groupTable);
   refresh();

@@ -78,7 +78,7 @@ function claimedText(record, side) {
   const used = new Set();
   const parts = side.segments.flatMap(([text, claims], place) => {
     const label = labels && claims.length ? sentenceLabel(labels, claims) : null;
-    if (label) used.add(label);
+    if (label) [label, ...claims.map((index) => labels[index])].forEach((one) => used.add(one));
     const asked = [...new Set(claims.map((index) => side.calls?.[index] ?? null))].filter((at) => at !== null);
     const line = sentence(text, label, words);
     line.append(...marksOf(side.segment_marks?.[place]));

@@ -14,8 +14,8 @@ export function probabilities(code, cell) {
 }
 
 export const VERDICTS = {
-  claims: { E: "said by the other text too", C: "contradicted by the other text", N: "not in the other text", M: "its claims differ" },
-  blocks: { E: "supported by the source", C: "contradicted by the source", N: "not in the source" },
+  claims: { E: "said by the other text too", C: "contradicted by the other text", N: "unmentioned in the other text", M: "its claims differ" },
+  blocks: { E: "supported by the source", C: "contradicted by the source", N: "unmentioned in the source" },
 };
 
 // The labels that a claim has with the claims of the other side, as CASPR counts them:

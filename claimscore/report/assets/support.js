@@ -2,6 +2,7 @@
 import { button, el, tableOf } from "./dom.js";
 import { gridPanel, pairLine } from "./grid.js";
 import { tooMany } from "./matrix.js";
+import { page } from "./selection.js";
 import { columnOf, pointOut, tag } from "./sentences.js";
 
 // A row is [claim, text, verdict, probability of support, evidence, votes]; verdicts in the order of a list.
@@ -10,7 +11,7 @@ const JUDGED = { C: "contradicted", N: "unmentioned", E: "supported" };
 const WEIGHT = { E: 2, C: 1, N: 0 };
 
 export const textTag = (place) => "text " + (place + 1);
-export const supportWords = ({ texts }) => ({ E: "supported by the " + texts, C: "contradicted by the " + texts, N: "not in the " + texts });
+export const supportWords = ({ texts }) => ({ E: "supported by the " + texts, C: "contradicted by the " + texts, N: "unmentioned in the " + texts });
 export const supportFor = (record, side) => record.support.find((found) => found.side === side && found.rows);
 
 // Of each claim the row that decides.
@@ -132,15 +133,16 @@ function supportGrid(record, found, heading) {
     shown: (at) => verdictAt(at) || "",
     rows: () => [["claim", "text", "verdict", "probability", "evidence"], ...found.rows.map((row) => [row[0] + 1, row[1] + 1, JUDGED[row[2]], row[3], row[4]])],
   });
-  return [el("h4", {}, heading), ...parts];
+  const legend = Object.entries(JUDGED).map(([label, meaning]) => el("li", {}, el("b", { class: label, "aria-hidden": "true" }, label), meaning));
+  return [el("h4", {}, heading), el("ul", { class: "legend" }, ...legend), ...parts];
 }
 
 export function supportOfClaims(record, found) {
   const heading = "Claims of the " + columnOf(record, found.side) + ", and what the " + found.texts + " says of them";
-  const panel = el("section", { class: "panel" }, el("h3", {}, heading));
+  const panel = el("section", { class: "panel support-of" }, el("h3", {}, heading));
   if (!found.rows) return el("section", { class: "panel" }, el("h3", {}, heading), tooMany({ size: [found.claims, found.count], left_out: "page" }, "support"));
   const evidence = found.quotes ? "The evidence is quoted by it; what is not in the text is left out." : "The evidence of a claim without support is the sentence that shares most of its words.";
-  panel.append(el("p", { class: "hint" }, "The number is the probability of support; verifier: " + found.verifier + ". " + evidence),
+  panel.append(el("p", { class: "hint" }, "The number is the probability of support" + (found.quotes ? "" : ", supported from " + page.data.threshold.toFixed(2) + " on") + "; verifier: " + found.verifier + ". " + evidence),
     claimTable(record, found, heading));
   if (found.count > 1) panel.append(...supportGrid(record, found, "Which texts carry which claim"));
   return panel;

@@ -13,7 +13,8 @@ OWN = Path(__file__).parents[3] / "examples" / "own_metrics.py"
 def test_all_are_listed(cli: Command) -> None:
     """Ours in their order, then those of files; each with what a run would ask for it."""
     found = cli("metrics", "list", "--metric-file", OWN, "--json").json()["metrics"]
-    assert [one["name"] for one in found] == [*METRICS, "claim-balance", "more-words"]
+    own = ["claim-balance", "more-words", "in-all-sources"]
+    assert [one["name"] for one in found] == [*METRICS, *own]
     needs = {one["name"]: (one["columns"], one["tasks"], one["models"]) for one in found}
     assert needs["factsim"] == (["source", "summary"], ["facts"], ["embedder"])
     assert needs["caspr"] == (["summary_a", "summary_b"], ["decompose"], ["nli"])
@@ -51,4 +52,4 @@ def test_a_metric_is_shown_to_people(cli: Command) -> None:
 def test_an_unknown_one_is_refused(cli: Command) -> None:
     status, _, error = cli("metrics", "show", "casper")
     assert status == 2
-    assert "unknown metric casper; is caspr meant? known metrics: caspr, ds" in error
+    assert "unknown metric casper; is caspr meant? known metrics: faithfulness, " in error

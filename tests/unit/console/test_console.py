@@ -1,6 +1,7 @@
 """What people see: numbers as they say them, tables that add up."""
 
 import io
+import re
 import sys
 from collections import Counter
 from typing import Any
@@ -32,14 +33,14 @@ def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> Non
                 **{"failed": 2, "retries": Counter(timeout=1, rate_limit=3)},
                 **{"prompt_tokens": 1500, "usd": 0.25},
             },
-            "1,500 tokens, $0.2500, 4 tried again (3 rate_limit, 1 timeout), 2 failed",
+            "1,500 tokens, $0.2500, 4 tried again (3 rate limit, 1 timeout), 2 failed",
         ),
         ({"last_error": "connection refused"}, "last error: connection refused"),
         ({"why": "no answers: HTTP 503", "waiting_s": 61}, "waiting (1 min 1 s): no answers: HTTP"),
         ({"prompt_tokens": 10, "usd": None}, "cost unknown"),
         ({"prompt_tokens": 10, "usd": 12.5}, "$12.50"),
         ({"usd": 0.5, "answers_at_most": 1}, "at most $0.5000"),
-        ({"usd": 2, "possibly_billed_usd": 0.1}, "$2.00 and at most $0.1000 possibly billed"),
+        ({"usd": 2, "possibly_billed_usd": 0.1}, "$2.00, possibly $0.1000 for requests without"),
         ({"why": "2 batch jobs under way"}, ", 2 batch jobs under way"),
         (
             {"rpm": 500, "tpm": 200_000, "limits_from": "headers"},
@@ -74,20 +75,27 @@ def test_progress_is_in_records_and_requests_with_an_end_before_the_first_chunk(
     assert line.endswith("about 2 min 23 s left"), "the first chunk, all at once, tells no pace"
 
 
-def test_a_bar_of_unknown_length_shows_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bars_cut_a_note_before_a_count_and_have_none_of_an_unknown_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    progress = Progress(phase="running", records_total=5000, llm_chunks_todo=5000)
+    progress.llm_chunks_done = 130
+    progress.engine = EngineStats(sent=1300, prompt_tokens=10**9, usd=1234.5)
     with progress_display(quiet=False) as show:
         assert show is not None
         show(Progress(phase="counting"))
-        show(Progress(phase="running", records_total=9, llm_chunks_todo=9, llm_chunks_done=2))
-    assert "counting" in terminal.getvalue()
-    assert "2/9" in terminal.getvalue()
-    assert "/?" not in terminal.getvalue()
+        show(progress)
+    shown = re.sub(r"\x1b\[[?\d;]*\w", "", terminal.getvalue())
+    assert "counting" in shown
+    assert re.search(r"130/5,?000 0:00:00 1,300 requests", shown)
+    assert "/?" not in shown
 
 
 def shown_lines(progress: Progress) -> list[str]:
@@ -131,6 +139,7 @@ METRICS = {
     "caspr": NONE | {"n": 0, "null": 2, "reasons": {"no claims in summary_b": 2}, "mean": None},
     "ds": DS | {"n": 2, "null": 0, "reasons": {}, "mean": 50.0, "low": 40.0, "high": 60.0},
 }
+ALIKE = {"verdict": "0.5; more. By itself nothing", "n": 0, "reasons": {}, "null": 0}
 FEW = DS | {"n": 1, "null": 0, "reasons": {}, "mean": 75.0, "low": None, "high": None}
 CALL = {"requests": 5, "cache_hits": 1, "nli_pairs": 0, "seconds": 61, "usd": None}
 
@@ -156,7 +165,7 @@ def server(address: str) -> dict[str, Any]:
         pytest.param(
             {},
             [
-                "caspr  2 without a value: no claims in summary_b",
+                "caspr: 2 without a value: no claims in summary_b",
                 "40.00 to 60.00",
                 "ds     50 % of the words differ\n       look first at: a b 61.23",
                 "report.html#record-a%0Ab",
@@ -168,6 +177,12 @@ def server(address: str) -> dict[str, Any]:
             ],
             "in all calls",
             id="nulls with their reason",
+        ),
+        pytest.param(
+            {"metrics": dict.fromkeys(("rouge-1", "rouge-2"), NONE | ALIKE | {"mean": None})},
+            ["rouge-2  0.5; more\nnote     By itself nothing (rouge-1, rouge-2)\n"],
+            "more. By",
+            id="what several metrics share",
         ),
         pytest.param({"metrics": {"ds": FEW}}, ["75.00", "too few"], "75.00 to", id="few records"),
         pytest.param(

@@ -115,8 +115,12 @@ def test_metrics_and_the_number_of_records_may_be_chosen(pair: tuple[Path, Path]
         compared(*pair, metrics=("rouge",))
 
 
-SETTINGS = {"additive": {"prompts": {"decompose": {"version": "v1"}}, "nli": {"name": "x"}}}
-OTHER = {"additive": {"prompts": {"decompose": {"version": "v2"}}, "llm": {"model": "m"}}}
+SETTINGS = {
+    "additive": {"prompts": {"decompose": {"version": "v1", "digest": "1"}}, "nli": {"name": "x"}}
+}
+OTHER = {
+    "additive": {"prompts": {"decompose": {"version": "v2", "digest": "2"}}, "llm": {"model": "m"}}
+}
 
 
 def test_settings_and_data_that_differ(tmp_path: Path):

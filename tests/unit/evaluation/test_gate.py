@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from claimscore.console import table
 from tests.support.command_line import Command
 from tests.support.compared_runs import write_run
 
@@ -35,12 +36,21 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     ],
 )
 def test_only_what_is_shown_fails(
-    condition: str, status: int, said: str, runs: tuple[Path, Path], cli: Command
+    condition: str,
+    status: int,
+    said: str,
+    runs: tuple[Path, Path],
+    cli: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plain = cli("compare", *runs, "--fail-if", condition)
     line = plain.out.splitlines()[-1]
     assert (plain.status, line.partition(":")[0]) == (status, "gate")
     assert said in line
+    monkeypatch.setattr(table, "terminal_width", lambda: 80)
+    narrow = cli("compare", *runs, "--fail-if", condition).out
+    assert max(map(len, narrow[narrow.index("gate: ") :].splitlines())) <= 80
+    assert "".join(line.split()) in "".join(narrow.split()), "a path is broken anywhere"
     loud = cli("compare", *runs, "--fail-if", condition, "--quiet")
     assert (loud.status, loud.out, bool(loud.err)) == (status, "", status == 4)
     (found,) = cli("compare", *runs, "--fail-if", condition, "--json").json()["gates"]
@@ -54,7 +64,7 @@ def test_only_what_is_shown_fails(
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("up", "write a metric, > or <, and a difference, as in 'caspr > +2'"),
+        ("up", "write a metric, > or <, and a difference, as in 'faithfulness < -"),
         ("up = 2", "write a metric"),
         ("up > two", "write a metric"),
         ("up > nan", "write a metric"),

@@ -55,6 +55,21 @@ def test_it_is_scored_beside_ours_and_found_again(
     assert again["last_call"]["requests"] == 0
 
 
+def test_lists_of_sources_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the example of the page does; a record with one `source` is read the same way."""
+    rows = [
+        {"id": "many", "summary": "Fast and red", "sources": ["Red and fast.", "red", "it is Red"]},
+        {"id": "none", "summary": " ", "sources": ["Red"]},
+        {"id": "one", "summary": "fast red", "source": "Red."},
+    ]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call(capsys, "run", "rows.jsonl", "--out", "run", "--metrics", "in-all-sources",
+         "--metric-file", "own.py")  # fmt: skip
+    scores = pl.read_parquet("run/scores.parquet")
+    assert scores["value"].to_list() == [pytest.approx(1 / 3), None, 0.0]
+    assert scores["components"][0] == '{"n_sources": 3}'
+
+
 def test_a_file_that_is_not_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """`run` and `score` say so; what only looks needs no file."""
     call(capsys, "run", RECORDS, "--out", "run", "--metrics", "more-words", "--metric-file",
@@ -81,7 +96,7 @@ def test_a_file_that_is_not_named(capsys: pytest.CaptureFixture[str], tmp_path: 
          "yield 0.5", "scores of 12 for 12 records; give one a record by scored()"),
         ("float(len(a", 'float("nan") * (len(a', "value nan and the reason None"),
         ("scored(record, float(", "scored(record, (None, 1.0)[float(", "value None"),
-        ("len(a.split())", "len(a.splat())", "line 41: metric more-words: AttributeError"),
+        ("len(a.split())", "len(a.splat())", "line 42: metric more-words: AttributeError"),
         ('requires=Requirements(("summary_a", "summary_b"))',
          'requires=Requirements(("summary_a",), (TaskRequirement("guess", ("a",)),))',
          "needs the task guess"),
@@ -114,7 +129,9 @@ def test_a_metric_that_cannot_score_is_none_of_the_run(
     if before:
         call(capsys, "run", RECORDS, "--out", "run", *before, "--metric-file", "own.py")
     broken = OWN.read_text().replace("len(a.split())", "len(a.splat())")
-    broken = broken.replace("more-words", "worst").replace("claim-balance", "other-balance")
+    names = {"more-words": "worst", "claim-balance": "other", "in-all-sources": "another"}
+    for name, other in names.items():
+        broken = broken.replace(name, other)
     (tmp_path / "worst.py").write_text(broken)
     files = ("--metric-file", "own.py")
     new = ("--metrics", "worst", "--metric-file", "worst.py", *files)

@@ -85,7 +85,7 @@ def test_the_least_sure_claim_is_first_and_votes_are_named() -> None:
     rows[2] |= {"votes": votes}
     support = SupportRows(schemas.SUPPORT.frame([row | {"model": "m"} for row in rows]))
     (found,) = support.of("x", SizeLimit())
-    assert found["unsure"] == [2, 1]
+    assert (found["unsure"], found["counts"]) == ([2, 1], [2, 0, 1])
     assert [row[5] for row in found["rows"]] == ["", "", "m 0.25, n 0.75"]
 
 

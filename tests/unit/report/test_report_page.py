@@ -102,6 +102,14 @@ def test_a_metric_says_what_it_means_and_where_to_look(
     assert 'href="#record-a/b%25"' in source
 
 
+def test_what_several_metrics_share_is_said_once(made_up: MakeUp, tmp_path: Path) -> None:
+    verdicts = {name: f"{name} is 1. Compare it" for name in ("ds", "caspr")}
+    metrics = {name: metric_row(verdict=verdict) for name, verdict in verdicts.items()}
+    page, _ = read(made_up(2, metrics=metrics), tmp_path)
+    assert "caspr Caspr is 1." in page.text
+    assert page.text.count("Compare it") == page.text.count("Compare it (ds, caspr).") == 1
+
+
 def test_what_a_run_says_of_itself(made_up: MakeUp, tmp_path: Path) -> None:
     """Its notices, what was cut by metric, and a name with a lone surrogate."""
     tables = made_up(2)

@@ -146,7 +146,7 @@ class Budget:
         if self._cap is None or worst + self.ledger.held_pico + pico_usd <= self._cap:
             return None
         possibly = earlier.possibly_pico_usd + now.possibly_pico_usd
-        besides = f" and {_dollars(possibly)} possibly billed besides" if possibly else ""
+        besides = f", possibly {_dollars(possibly)} for requests without an answer" * bool(possibly)
         return (
             f"{_dollars(worst - possibly)} of --max-cost {_dollars(self._cap)} is spent{besides}; "
             f"the next request may cost up to {_dollars(pico_usd)}; the same command with a higher "

@@ -65,7 +65,15 @@ async def test_equal_requests_of_several_calls_are_sent_once() -> None:
         await settle()
         gate.open.set()
     assert got == ["a"] * 3
-    assert len(provider.asked) == 1
+    assert (len(provider.asked), engine.stats.hits) == (1, 2)
+
+
+async def test_equal_requests_of_one_call_are_sent_once_and_add_up() -> None:
+    steps = completion("a"), RejectedError("no"), completion("b")
+    provider = FakeProvider(scripted(*steps))
+    outcomes, engine = await asked(provider, "a", "x", "a", "b", "a", "x", max_concurrency=1)
+    assert values(outcomes) == ["a", "rejected!", "a", "b", "a", "rejected!"]
+    assert (engine.stats.sent, engine.stats.hits, engine.stats.failed) == (3, 2, 1)
 
 
 async def test_concurrency_is_bounded_over_all_calls() -> None:

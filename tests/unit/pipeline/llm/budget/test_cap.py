@@ -145,7 +145,7 @@ class TestCaps:
         with pytest.raises(BudgetError) as caught:
             await spending.reserve(request())
         said = str(caught.value)
-        assert "$0.371 of --max-cost $1.00 is spent and $0.372 possibly billed besides" in said
+        assert "$0.371 of --max-cost $1.00 is spent, possibly $0.372 for requests without" in said
         assert "may cost up to $0.372; the same command with a higher --max-cost" in said
 
     async def test_what_costs_nothing_fits_into_no_budget(self) -> None:
