@@ -43,51 +43,22 @@ def range_of(metric: Mapping[str, Any]) -> Bounds:
 
 def scale(metric: Mapping[str, Any]) -> str:
     """What the values may be, and which way is which: `0 to 1, higher is more faithful`."""
-    match metric["range"]:
-        case [None, None]:
-            named = ""
-        case [low, None]:
-            named = f"from {low:g} on, "
-        case [None, high]:
-            named = f"up to {high:g}, "
-        case [low, high]:
-            named = f"{low:g} to {high:g}, "
+    low, high = range_of(metric)
+    if math.isinf(low):
+        named = "" if math.isinf(high) else f"up to {high:g}, "
+    else:
+        named = f"from {low:g} on, " if math.isinf(high) else f"{low:g} to {high:g}, "
     return f"{named}higher is {metric['higher_is']}"
 
 
-class Histogram(NamedTuple):
-    """Counts of equally wide bins from `low` to `high`; the last bin is closed."""
-
-    low: float
-    high: float
-    counts: tuple[int, ...]
-
-
-def histogram_of(values: Array, bounds: Bounds) -> Histogram:
-    """Equally wide bins over the bounds of a metric."""
-    low, high = _histogram_bounds(bounds, float(values.min()), float(values.max()))
-    places = np.floor((values - low) / (high - low) * BINS).clip(0, BINS - 1).astype(np.intp)
-    return Histogram(low, high, tuple(np.bincount(places, minlength=BINS).tolist()))
-
-
-def _histogram_bounds(bounds: Bounds, low: float, high: float) -> Bounds:
-    """A metric's range; the data's where that is wider or unbounded."""
-    low = bounds[0] if abs(low - bounds[0]) < ROUNDING else low
-    high = bounds[1] if abs(high - bounds[1]) < ROUNDING else high
-    low = min(low, bounds[0]) if math.isfinite(bounds[0]) else low
-    high = max(high, bounds[1]) if math.isfinite(bounds[1]) else high
-    if (low, high) != bounds:
-        step = _nice_step((high - low) or abs(high) or 1.0)
-        low, high = math.floor(low / step) * step, math.ceil(high / step) * step
-        high = high if high > low else low + step
-    return low, high
-
-
-def _nice_step(span: float) -> float:
-    """A tenth of the span or more, rounded up to 1, 2 or 5 times a power of ten."""
-    raw = span / 10
-    power = 10.0 ** math.floor(math.log10(raw))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
+def histogram_bins(values: Array, bounds: Bounds) -> list[tuple[float, float, int]]:
+    """From, to and count of equally wide bins: over the bounds of a metric, and over its values
+    where these go beyond or it has no bound."""
+    for bound in bounds:
+        values = np.where(abs(values - bound) < ROUNDING, bound, values)
+    ends = [*filter(math.isfinite, bounds), values.min(), values.max()]
+    counts, edges = np.histogram(values, BINS, (min(ends), max(ends)))
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
 
 
 # Groups
@@ -105,14 +76,15 @@ _FIRST_RECORDS = 10_000
 class GroupRow(NamedTuple):
     """The scores of one metric in one group.
 
-    `half_width` is that of the 95% interval, 1.96 · sd / √n with the sd of the values as they are
-    (what the bootstrap of the whole comes to with many samples); None for fewer than `MIN_VALUES`.
+    `interval` is the 95% interval of the mean, ± 1.96 · sd / √n with the sd of the values as they
+    are (what the bootstrap of the whole comes to with many samples), within the range of the
+    metric; None for fewer than `MIN_VALUES`.
     """
 
     level: str
     n: int
     mean: float
-    half_width: float | None
+    interval: Bounds | None
 
 
 class GroupTable(NamedTuple):
@@ -129,12 +101,13 @@ def group_tables(tables: ReportTables) -> list[GroupTable]:
     if levels is None:
         return []
     metrics: dict[str, dict[str, tuple[GroupRow, ...]]] = {column: {} for column in levels.columns}
-    for name in tables.metrics:
-        values = values_of(tables, name)
+    for name, metric in tables.metrics.items():
+        values, bounds = values_of(tables, name), range_of(metric)
         for column, of_metric in metrics.items():
             # Scores lie in the order of the records: no join, which takes hundreds of megabytes.
             one_a_record = len(values) == levels.height
-            of_metric[name] = tuple(_level_rows(levels[column], values)) if one_a_record else ()
+            rows = _level_rows(levels[column], values, bounds) if one_a_record else ()
+            of_metric[name] = tuple(rows)
     return [
         GroupTable(column, dict(_by_level(levels.lazy(), column, pl.len())), of_metric)
         for column, of_metric in metrics.items()
@@ -169,14 +142,15 @@ def _by_level(frame: pl.LazyFrame, column: str, *figures: pl.Expr) -> list[tuple
     return levels.sort(column).collect().rows()
 
 
-def _level_rows(levels: pl.Series, values: pl.Series) -> Iterator[GroupRow]:
+def _level_rows(levels: pl.Series, values: pl.Series, bounds: Bounds) -> Iterator[GroupRow]:
     """The figures of each level that has values, by its name."""
     value = pl.col("value")
     frame = pl.LazyFrame({"level": levels, "value": values}).drop_nulls()
     figures = (pl.len(), value.mean().alias("mean"), value.std(ddof=0).alias("std"))
     for level, n, mean, deviation in _by_level(frame, "level", *figures):
-        half_width = _rounded(1.96 * deviation / math.sqrt(n)) if n >= MIN_VALUES else None
-        yield GroupRow(level, n, _rounded(mean), half_width)
+        mean, half_width = _rounded(mean), _rounded(1.96 * deviation / math.sqrt(n))
+        interval = max(bounds[0], mean - half_width), min(bounds[1], mean + half_width)
+        yield GroupRow(level, n, mean, interval if n >= MIN_VALUES else None)
 
 
 def _rounded(value: float) -> float:
@@ -198,7 +172,6 @@ def write_report(tables: ReportTables, path: Path) -> None:
     complete.
     """
     metrics, groups, run = tables.metrics, group_tables(tables), tables.run
-    ranges = {name: range_of(metric) for name, metric in metrics.items()}
     index = RecordIndex([*metrics], [one["worst_end"] == "highest" for one in metrics.values()])
     signatures = [(name, metric["signature"]) for name, metric in metrics.items()]
     if limit := re.search(r"\|threshold:(\d\.\d+)\b", str(signatures)):
@@ -223,8 +196,8 @@ def write_report(tables: ReportTables, path: Path) -> None:
             {
                 "column": table.column,
                 "head": [f"{name}#" for name in table.metrics],
-                "rows": list(_group_rows(table, ranges)),
-                "figures": list(_group_figures(f"cs-groups-{place}", table, ranges)),
+                "rows": list(_group_rows(table)),
+                "figures": list(_group_figures(f"cs-groups-{place}", table)),
             }
             for place, table in enumerate(groups)
         ],
@@ -297,7 +270,7 @@ def histogram_figure(
     """The distribution of a metric; None where it has no values."""
     if not metric["n"]:
         return None
-    bins = _bins(histogram_of(values.drop_nulls().to_numpy(), range_of(metric)))
+    bins = histogram_bins(values.drop_nulls().to_numpy(), range_of(metric))
     mean = metric["mean"]
     peak = max(bins, key=lambda one: one[2])
     used = [(low, high) for low, high, n in bins if n]
@@ -316,50 +289,24 @@ def histogram_figure(
     }
 
 
-def _bins(histogram: Histogram) -> list[tuple[float, float, int]]:
-    low, high, counts = histogram
-    width = (high - low) / len(counts)
-    return [(low + at * width, low + (at + 1) * width, n) for at, n in enumerate(counts)]
-
-
-#: The range of each metric.
-_Ranges = Mapping[str, Bounds]
-
-
-def _group_figures(place: str, table: GroupTable, ranges: _Ranges) -> Iterator[JSON]:
+def _group_figures(place: str, table: GroupTable) -> Iterator[JSON]:
     for number, (name, rows) in enumerate(table.metrics.items()):
         if rows:
             marks = [
-                (
-                    row.level,
-                    row.mean,
-                    *(_bounds(row, ranges[name]) or (None, None)),
-                    decimal(row.mean),
-                )
+                (row.level, row.mean, *(row.interval or (None, None)), decimal(row.mean))
                 for row in rows
             ]
             figure = interval_figure(f"{place}-{number}", name, marks)
             yield figure | {"name": f"{name} by {table.column}"}
 
 
-def _bounds(row: GroupRow, within: Bounds) -> Bounds | None:
-    """The interval of a group's mean, within the metric's range; None for too few values."""
-    if row.half_width is None:
-        return None
-    low, high = within
-    return max(low, row.mean - row.half_width), min(high, row.mean + row.half_width)
-
-
-def _group_rows(
-    table: GroupTable, ranges: _Ranges
-) -> Iterator[tuple[str, int, list[tuple[str, str]]]]:
-    """Of each level its records, and the mean and interval of each metric, within its range."""
-    by_level = {name: {row.level: row for row in rows} for name, rows in table.metrics.items()}
+def _group_rows(table: GroupTable) -> Iterator[tuple[str, int, list[tuple[str, str]]]]:
+    """Of each level its records, and the mean and interval of each metric."""
+    by_level = [{row.level: row for row in rows} for rows in table.metrics.values()]
     for level, n in table.sizes.items():
         cells = []
-        for name, rows in by_level.items():
+        for rows in by_level:
             row = rows.get(level)
-            bounds = _bounds(row, ranges[name]) if row else None
-            interval = interval_text(*bounds) if bounds else ""
+            interval = interval_text(*row.interval) if row and row.interval else ""
             cells.append((decimal(row.mean if row else None), interval))
         yield level, n, cells

@@ -20,7 +20,7 @@ from claimscore.report.record_details import (
     RecordIndex,
 )
 from claimscore.report.record_texts import segments
-from claimscore.report.run_page import group_tables, histogram_of
+from claimscore.report.run_page import group_tables, histogram_bins
 from tests.support.command_line import Command
 from tests.support.report_pages import Page, decode
 
@@ -100,21 +100,21 @@ def test_text_is_cut_where_its_sentences_are(
     ("values", "bounds", "expected"),
     [
         pytest.param([0.0, 100.0, 99.9], (0.0, 100.0), (0.0, 100.0), id="the metric's range"),
-        pytest.param([50.0, 104.0], (0.0, 100.0), (0.0, 120.0), id="wider than the range"),
-        pytest.param([84.0, 104.0], (0.0, float("inf")), (0.0, 120.0), id="one bound"),
+        pytest.param([50.0, 104.0], (0.0, 100.0), (0.0, 104.0), id="wider than the range"),
+        pytest.param([84.0, 104.0], (0.0, float("inf")), (0.0, 104.0), id="one bound"),
         pytest.param([-0.3, 0.2], NO_RANGE, (-0.3, 0.2), id="no range"),
-        pytest.param([7.0, 7.0], NO_RANGE, (7.0, 8.0), id="one value"),
-        pytest.param([0.0], NO_RANGE, (0.0, 0.1), id="zero"),
-        pytest.param([1e-9, 2e12], NO_RANGE, (0.0, 2e12), id="many orders"),
+        pytest.param([7.0, 7.0], NO_RANGE, (6.5, 7.5), id="one value"),
+        pytest.param([0.0], NO_RANGE, (-0.5, 0.5), id="zero"),
+        pytest.param([1e-9, 2e12], NO_RANGE, (1e-9, 2e12), id="many orders"),
         pytest.param([-1.7e-6, 40.0], (0, 100), (0, 100), id="rounding below the range"),
     ],
 )
 def test_histogram_holds_every_value(
     values: list[float], bounds: tuple[float, float], expected: tuple[float, float]
 ) -> None:
-    histogram = histogram_of(np.array(values), bounds)
-    assert sum(histogram.counts) == len(values)
-    assert (histogram.low, histogram.high) == pytest.approx(expected)
+    bins = histogram_bins(np.array(values), bounds)
+    assert sum(count for *_, count in bins) == len(values)
+    assert (bins[0][0], bins[-1][1]) == pytest.approx(expected)
 
 
 def test_own_columns_are_there_to_draw_and_to_group_by() -> None:
@@ -154,7 +154,8 @@ def test_groups_count_every_record(made_up: MakeUp) -> None:
     row = found.metrics["ds"][0]
     assert (row.level, row.n) == ("system 0", 30)
     assert row.mean == pytest.approx(values.mean())
-    assert row.half_width == pytest.approx(1.96 * values.std() / np.sqrt(30))
+    half_width = 1.96 * values.std() / np.sqrt(30)
+    assert row.interval == pytest.approx((row.mean - half_width, row.mean + half_width))
     assert [row.n for row in found.metrics["caspr"]] == [27, 27, 28]
 
 
