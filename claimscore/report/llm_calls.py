@@ -27,12 +27,6 @@ from claimscore.report.report_tables import DetailChunk, LLMCall
 from claimscore.runs import RunDirectory
 from claimscore.types import Message
 
-NOT_IN_CACHE = "The answer is not in the cache on this machine."
-NOT_RENDERED = (
-    "The prompt is not shown: the question was asked more than once, or its file or what it asks "
-    "about is not what it was."
-)
-
 
 class RunLLMCalls:
     """Looks up the calls of a run.
@@ -58,15 +52,7 @@ class RunLLMCalls:
         """For each key the conversation and the answer, as far as they are there."""
         messages = self._messages(chunk, keys)
         stored = self._cache.get_many(sorted(keys)) if self._cache is not None else {}
-        return {
-            key: LLMCall(
-                messages.get(key),
-                "" if key in messages else NOT_RENDERED,
-                stored.get(key),
-                "" if key in stored else NOT_IN_CACHE,
-            )
-            for key in keys
-        }
+        return {key: LLMCall(messages.get(key), stored.get(key)) for key in keys}
 
     def _messages(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, tuple[Message, ...]]:
         """The conversations of the keys, of those that are of a question as it is asked first."""

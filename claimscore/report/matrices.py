@@ -20,7 +20,6 @@ from claimscore.metrics.fact_similarity import MATCH, SIDES, facts_by_side, simi
 from claimscore.metrics.summac import PROBABILITIES
 from claimscore.metrics.support import UNSURE, VERDICTS, uncertainty
 from claimscore.report.record_texts import cut_off
-from claimscore.report.report_tables import MAX_MATRIX_CHARS
 
 JSON = dict[str, Any]
 
@@ -33,20 +32,6 @@ _PAIR = np.array([list(b"EEN"), list(b"ENC"), list(b"NCC")], np.uint8)
 _ONE = np.frombuffer(b"ENC", np.uint8)
 
 _SIDE_ORDER = ("a", "b", "common", "source", "summary")
-
-
-class SizeLimit:
-    """How many more characters a page may hold."""
-
-    def __init__(self, chars: int = MAX_MATRIX_CHARS) -> None:
-        self.left = chars
-
-    def take(self, chars: int) -> bool:
-        """Whether that many fit; if so they are taken."""
-        if chars > self.left:
-            return False
-        self.left -= chars
-        return True
 
 
 class LabelMatrices:
@@ -126,12 +111,12 @@ class FactMatrices:
         self._texts = facts_by_side(facts)
         self._cells = similarities_by_record(similarities)
 
-    def of(self, record: str, limit: SizeLimit) -> JSON | None:
+    def of(self, record: str) -> JSON | None:
         """The facts of a record by side, and of those with a whole matrix its similarities.
 
         `cells` are thousandths of max(0, cosine), two base-64 characters each, row by row;
         `missing` and `unsupported` the places of the facts whose best match is below `match`.
-        None where the record has no facts. `left_out` says what there was no room for.
+        None where the record has no facts; with too many there are no `cells`.
         """
         source, summary = (
             [text[:MAX_FACT_CHARS] for text in self._texts.get((record, side), [])]
@@ -139,10 +124,7 @@ class FactMatrices:
         )
         if not (source or summary):
             return None
-        shown: JSON = {"size": [len(source), len(summary)]}
-        if not limit.take(sum(map(len, source)) + sum(map(len, summary))):
-            return shown | {"left_out": "page"}
-        shown |= {"source": source, "summary": summary}
+        shown: JSON = {"size": [len(source), len(summary)], "source": source, "summary": summary}
         matrix = self._matrix(record, len(source), len(summary))
         if matrix is None:
             return shown
@@ -152,9 +134,7 @@ class FactMatrices:
             "unsupported": _below(matrix.max(axis=0)),
         }
         if matrix.size > MAX_CELLS:
-            return shown | {"left_out": "size"}
-        if not limit.take(2 * matrix.size):
-            return shown | {"left_out": "page"}
+            return shown | {"left_out": True}
         codes = _CODES[np.rint(matrix.ravel() * 1000).astype(np.intp)]
         return shown | {"cells": codes.tobytes().decode("ascii")}
 
@@ -187,19 +167,15 @@ class BlockMatrices:
         }
         self._matrices = LabelMatrices(block_nli.with_columns(**sides))
 
-    def of(self, record: Mapping[str, Any], limit: SizeLimit) -> JSON:
+    def of(self, record: Mapping[str, Any]) -> JSON:
         """`matrices` as of claims, and by side the `blocks` that they compare."""
         matrices, blocks = self._matrices.of(str(record["id"])), {}
         for matrix in matrices:
             for side, size in zip((matrix["rows"], matrix["columns"]), matrix["size"], strict=True):
                 whole = [] if side in blocks else blocks_on_side(record, side)
                 texts = [cut_off(block, MAX_BLOCK_CHARS) for block in whole]
-                if len(texts) == size and limit.take(sum(map(len, texts))):
+                if len(texts) == size:
                     blocks[side] = texts
-            parts = [matrix.get(name) or "" for name in ("labels", "forward", "backward")]
-            if not limit.take(sum(map(len, parts))):
-                del matrix["labels"], matrix["forward"], matrix["backward"]
-                matrix["left_out"] = "page"
         return {"matrices": matrices, "blocks": blocks}
 
 
@@ -214,11 +190,11 @@ class SupportRows:
     def __init__(self, support: pl.DataFrame) -> None:
         self._rows = support.partition_by("id", as_dict=True)
 
-    def of(self, record: str, limit: SizeLimit) -> list[JSON]:
+    def of(self, record: str) -> list[JSON]:
         """For each side with claims: the texts that were asked, how many (`count`), and as `rows`
-        claim, text, verdict as E, C or N, probability, evidence and votes; none where there is no
-        room. `unsure` are the places of unsure claims, `counts` how many claims have each of
-        `VERDICTS`. A language model `quotes` its evidence.
+        claim, text, verdict as E, C or N, probability, evidence and votes. `unsure` are the places
+        of unsure claims, `counts` how many claims have each of `VERDICTS`. A language model
+        `quotes` its evidence.
 
         Of several ways of reading the first one is shown.
         """
@@ -231,22 +207,20 @@ class SupportRows:
             entry = {
                 "side": side,
                 "texts": texts,
-                "claims": rows["claim_position"].n_unique(),
                 "count": rows["source_index"].n_unique(),
                 "verifier": ", ".join(rows["model"].drop_nulls().unique(maintain_order=True))
                 or rows["verifier"][0],
                 "quotes": rows["verifier"].drop_nulls().unique().to_list() == [LLM_VERIFIER],
                 "unsure": _unsure(rows),
                 "counts": _verdict_counts(rows),
-            }
-            if limit.take(int(rows["evidence"].str.len_chars().sum()) + 20 * rows.height):
-                entry["rows"] = [
+                "rows": [
                     [claim, text, _VERDICTS.get(verdict, "N"), _rounded(p), evidence, _votes(votes)]
                     for claim, text, verdict, p, evidence, votes in rows.select(
                         *("claim_position", "source_index", "verdict", "probability", "evidence"),
                         "votes",
                     ).iter_rows()
-                ]
+                ],
+            }
             shown.append(entry)
         return shown
 

@@ -22,7 +22,6 @@ from claimscore.report.matrices import (
     BlockMatrices,
     FactMatrices,
     LabelMatrices,
-    SizeLimit,
     SupportRows,
 )
 from claimscore.report.record_texts import (
@@ -54,6 +53,14 @@ MAX_PROMPT_CHARS = 20_000
 
 #: A column of texts can be filtered by where it has at most so many different ones.
 MAX_LISTED_LEVELS = 50
+
+#: All that there is of a record besides its texts when the page is full.
+NO_ROOM: JSON = {
+    **dict.fromkeys(("matrices", "support", "block_matrices", "components", "calls"), ()),
+    "facts": None,
+    "blocks": {},
+    "left_out": True,
+}
 
 #: What records and claims with unsure verdicts are called.
 UNSURE_TITLE = "unsure verdicts"
@@ -180,28 +187,22 @@ class DetailBlock(NamedTuple):
     more: list[JSON]
 
 
-class _Limits(NamedTuple):
-    """How much more of matrices, and of conversations, the page may hold."""
-
-    matrices: SizeLimit
-    calls: SizeLimit
-
-
 def detail_blocks(tables: ReportTables, index: RecordIndex) -> Iterator[DetailBlock]:
     """Details of the first `max_details` records, `BLOCK_RECORDS` at a time.
 
+    A record for which the page has no room any more has nothing besides its texts.
     `index` is complete when the iterator has ended.
     """
     texts: list[JSON] = []
     more: list[JSON] = []
-    left = tables.max_details
-    limits = _Limits(SizeLimit(tables.max_matrix_chars), SizeLimit(tables.max_call_chars))
+    left, room = tables.max_details, tables.max_more_chars
     for chunk in tables.chunks() if left > 0 else ():
         chunk = chunk._replace(records=chunk.records.head(left))
         left -= chunk.records.height
-        for one, other in _chunk_details(tables, index, chunk, limits):
+        for one, other in _chunk_details(tables, index, chunk):
             texts.append(one)
-            more.append(other)
+            room -= len(json.dumps(other, ensure_ascii=False))
+            more.append(other if room >= 0 else NO_ROOM)
         while len(texts) >= BLOCK_RECORDS:
             yield DetailBlock(texts[:BLOCK_RECORDS], more[:BLOCK_RECORDS])
             del texts[:BLOCK_RECORDS], more[:BLOCK_RECORDS]
@@ -212,7 +213,7 @@ def detail_blocks(tables: ReportTables, index: RecordIndex) -> Iterator[DetailBl
 
 
 def _chunk_details(
-    tables: ReportTables, index: RecordIndex, chunk: DetailChunk, limits: _Limits
+    tables: ReportTables, index: RecordIndex, chunk: DetailChunk
 ) -> Iterator[tuple[JSON, JSON]]:
     scores = _rows_by(chunk.scores.to_dicts())
     failures = _rows_by(chunk.failures.to_dicts())
@@ -226,7 +227,7 @@ def _chunk_details(
     facts = FactMatrices(chunk.facts, chunk.similarities)
     blocks = BlockMatrices(chunk.block_nli)
     support = SupportRows(chunk.support)
-    calls = _record_calls(tables, chunk, index, limits.calls)
+    calls = _record_calls(tables, chunk, index)
     for record in chunk.records.iter_rows(named=True):
         record_id = str(record["id"])
         scored = {row["metric"]: row for row in scores.get(record_id, [])}
@@ -241,7 +242,7 @@ def _chunk_details(
         claims_of = _rows_by(claims.get(record_id, []), "side")
         findings_of = _rows_by(findings.get(record_id, []), "side")
         checks = {row["check"] for row in findings.get(record_id, [])}
-        verdicts = support.of(record_id, limits.matrices)
+        verdicts = support.of(record_id)
         if any(entry["unsure"] for entry in verdicts):
             checks.add(UNSURE_TITLE)
         index.verdicts.append(
@@ -250,7 +251,7 @@ def _chunk_details(
         for counts in index.verdicts[-1].values():
             checks.update(name for name, n in zip(VERDICTS, counts, strict=True) if n)
         index.marks.append(sum(1 << n for n, mark in enumerate(MARKS) if mark in checks))
-        facts_of = facts.of(record_id, limits.matrices)
+        facts_of = facts.of(record_id)
         asked = calls.get(record_id, _RecordCalls())
         sides = [
             side_of(side, record, claims_of.get(side, []), findings_of.get(side, ()))
@@ -267,7 +268,7 @@ def _chunk_details(
                 else one
                 for name, one in zip(index.metrics, components, strict=True)
             ]
-        block = blocks.of(record, limits.matrices)
+        block = blocks.of(record)
         most_chars = MAX_TEXT_CHARS if verdicts else MAX_COMPARED_CHARS  # evidence is shown there
         yield (
             {
@@ -292,7 +293,6 @@ def _chunk_details(
                 "blocks": block["blocks"],
                 "components": components,
                 "calls": asked.calls,
-                "calls_left_out": asked.left_out,
             },
         )
 
@@ -345,13 +345,9 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclasses.dataclass
 class _RecordCalls:
-    """The calls behind a record's rows, in the order of the tables: one entry a request.
-
-    `left_out` where there was no room for what was said.
-    """
+    """The calls behind a record's rows, in the order of the tables: one entry a request."""
 
     calls: list[JSON] = dataclasses.field(default_factory=list)
-    left_out: bool = False
     numbers: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def of_claims(self, claims: list[JSON]) -> JSON:
@@ -361,7 +357,7 @@ class _RecordCalls:
 
 
 def _record_calls(
-    tables: ReportTables, chunk: DetailChunk, index: RecordIndex, limit: SizeLimit
+    tables: ReportTables, chunk: DetailChunk, index: RecordIndex
 ) -> dict[str, _RecordCalls]:
     """The calls of a chunk's records, by id. Each conversation counts once a record."""
     ids = chunk.records["id"].cast(pl.String)
@@ -375,12 +371,6 @@ def _record_calls(
     calls: dict[str, _RecordCalls] = {}
     for row in rows.iter_rows(named=True):
         mine = calls.setdefault(row["id"], _RecordCalls())
-        call = known.get(row["request_key"], LLMCall(why_no_answer="not looked up"))
-        talk = _conversation(call, index)
-        if not limit.take(len(talk.get("user", "")) + len(talk.get("answer", ""))):
-            mine.left_out = True
-            why = "This file holds as much as it may."
-            talk = {"prompt_note": why, "answer_note": why}
         mine.numbers[row["request_key"]] = len(mine.calls)
         mine.calls.append(
             {
@@ -392,7 +382,7 @@ def _record_calls(
                 "version": row["prompt_version"],
                 "digest": row["prompt_digest"],
                 "model": row["model"],
-                **talk,
+                **_conversation(known.get(row["request_key"], LLMCall()), index),
             }
         )
     return calls
@@ -417,10 +407,8 @@ def _conversation(call: LLMCall, index: RecordIndex) -> JSON:
         *head, last = call.messages
         talk["head"] = index.head(tuple((role, content) for role, content in head))
         talk["user"] = last.content[:MAX_PROMPT_CHARS]
-    else:
-        talk["prompt_note"] = call.why_no_messages
     if call.answer is None:
-        return talk | {"answer_note": call.why_no_answer}
+        return talk
     usage = call.answer.usage
     return talk | {
         "answer": call.answer.text[:MAX_PROMPT_CHARS],

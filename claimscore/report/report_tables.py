@@ -28,10 +28,8 @@ TEXT_COLUMNS = frozenset({"id", *SIDE_COLUMNS.values(), "source", "sources", "re
 
 MAX_RECORDS = 5_000
 
-#: A page holds so many characters of facts, blocks and matrices, and of conversations;
-#: then it says so.
-MAX_MATRIX_CHARS = 30_000_000
-MAX_CALL_CHARS = 30_000_000
+#: A page holds so many characters of matrices, verdicts and conversations; then it says so.
+MAX_MORE_CHARS = 60_000_000
 
 
 class DetailChunk(NamedTuple):
@@ -55,13 +53,11 @@ class DetailChunk(NamedTuple):
 class LLMCall(NamedTuple):
     """The call behind a request key: the conversation as it was sent, and the answer.
 
-    None where it is not known any more; `why_no_messages` and `why_no_answer` tell the reader.
+    None where it is not known any more.
     """
 
     messages: tuple[Message, ...] | None = None
-    why_no_messages: str = ""
     answer: Completion | None = None
-    why_no_answer: str = ""
 
 
 #: Looks up the calls behind the rows of a chunk by their request keys, as far as they are known.
@@ -111,8 +107,7 @@ class ReportTables:
     columns: Collection[str] = TEXT_COLUMNS
     llm_calls: LLMCalls | None = None
     max_details: int = MAX_RECORDS
-    max_matrix_chars: int = MAX_MATRIX_CHARS
-    max_call_chars: int = MAX_CALL_CHARS
+    max_more_chars: int = MAX_MORE_CHARS
 
 
 def values_of(tables: ReportTables, metric: str) -> pl.Series:

@@ -26,7 +26,7 @@ class SameCall:
     def __call__(self, chunk: DetailChunk, keys: frozenset[str]) -> dict[str, LLMCall]:
         answer = Completion(self.string, self.string, self.string, Usage(7, 3))
         messages = (Message("system", self.string), Message("user", self.string))
-        return {key: LLMCall(messages, "", answer, "") for key in keys}
+        return {key: LLMCall(messages, answer) for key in keys}
 
 
 def hostile(string: str, *, llm: str = "openai:m") -> ReportTables:

@@ -28,7 +28,7 @@ function turn([role, text]) {
 }
 
 function promptOf(call) {
-  if (call.head === undefined || call.head === null) return [el("p", { class: "note" }, call.prompt_note || "The prompt is not in this file.")];
+  if (call.head === undefined || call.head === null) return [el("p", { class: "note" }, "The prompt is not shown: the question was asked more than once, or its file or what it asks about is not what it was.")];
   return [...page.data.heads[call.head], ["user", call.user]].map(turn);
 }
 
@@ -46,7 +46,7 @@ function showCall(record, at) {
     el("dl", { class: "facts" }, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { dir: "auto" }, value)))),
     el("p", { class: "keyline" }, el("span", { class: "soft" }, "Request key "), key, copy),
     el("h3", {}, "Answer"),
-    call.answer === undefined ? el("p", { class: "note" }, call.answer_note || "The answer is not in this file.") : el("pre", { dir: "auto", tabindex: "0" }, answerText(call.answer)),
+    call.answer === undefined ? el("p", { class: "note" }, "The answer is not in the cache on this machine.") : el("pre", { dir: "auto", tabindex: "0" }, answerText(call.answer)),
     el("h3", {}, "Prompt"), ...promptOf(call));
   dialog.showModal();
   byId("call-title").focus();
@@ -56,14 +56,13 @@ export const callButton = (record, at, label) => button(label, () => showCall(re
 
 /* All that a model was asked about the record. */
 export function callsOf(record) {
-  if (!record.calls.length && !record.calls_left_out) return null;
+  if (!record.calls.length) return null;
   const name = "Requests of " + page.data.ids[page.current];
   const line = (call, at) => el("tr", {}, el("th", { scope: "row" }, call.task), el("td", { dir: "auto" }, placeOf(call)),
     el("td", {}, call.version), el("td", { dir: "auto" }, call.model), el("td", { class: "num" }, call.usage ? call.usage.slice(0, 2).map((n) => (n === null ? "–" : whole(n))).join(" / ") : "–"),
     el("td", {}, callButton(record, at, "Show")));
   const head = ["Task", "Text", "Prompt", "Model", "Tokens in / out#", "Prompt and answer"];
   return el("details", { class: "panel" }, el("summary", {}, "What the model was asked (" + whole(record.calls.length) + (record.calls.length === 1 ? " request)" : " requests)")),
-    record.calls_left_out ? el("p", { class: "note" }, "This file holds as much as it may; prompts and answers of this record are in the run directory and in the cache.") : null,
     tableOf(name, "plain asked-table", head, record.calls.map(line)),
     takeAway(name, { rows: () => [["task", "side", "place", "prompt", "version", "digest", "model", "request_key", "prompt_tokens", "completion_tokens", "answer"],
       ...record.calls.map((call) => [call.task, call.side, call.place ?? null, call.prompt, call.version, call.digest, call.model, call.key, call.usage?.[0] ?? null, call.usage?.[1] ?? null, call.answer ?? null])] }));

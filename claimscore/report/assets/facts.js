@@ -89,11 +89,6 @@ function factGrid(facts, cells) {
 export function factsOf(record) {
   const facts = record.facts;
   const panel = el("section", { class: "panel of-facts" }, el("h3", {}, "Facts: rows source, columns summary"));
-  if (!facts.source) {
-    panel.append(el("p", { class: "note" }, "This file holds as much as it may; the " + facts.size[0] + " facts of the source and the "
-      + facts.size[1] + " of the summary are in the table facts."));
-    return panel;
-  }
   const cells = factCells(facts);
   if (facts.missing) {
     panel.append(el("p", { class: "hint" }, "A fact is missing or unsupported where its best match on the other side is below " + facts.match

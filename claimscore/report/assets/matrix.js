@@ -31,9 +31,8 @@ function readoutOf(record, matrix, row, column) {
   ];
 }
 
-export const tooMany = (matrix, name) => el("p", { class: "note" }, matrix.left_out === "page"
-  ? "This file holds as much as it may; these " + matrix.size[0] + " × " + matrix.size[1] + " pairs are in the table " + name + "."
-  : matrix.size[0] + " × " + matrix.size[1] + " pairs are too many to draw; they are in the table " + name + ".");
+export const tooMany = (matrix, name) => el("p", { class: "note" },
+  matrix.size[0] + " × " + matrix.size[1] + " pairs are too many to draw; they are in the table " + name + ".");
 
 // How a cell is coloured and what stands in it, as labels or as a probability.
 function faceOf(matrix, cell, shown) {

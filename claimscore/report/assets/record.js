@@ -79,7 +79,7 @@ function claimedText(record, side) {
   const parts = side.segments.flatMap(([text, claims], place) => {
     const label = labels && claims.length ? sentenceLabel(labels, claims) : null;
     if (label) [label, ...claims.map((index) => labels[index])].forEach((one) => used.add(one));
-    const asked = [...new Set(claims.map((index) => side.calls?.[index] ?? null))].filter((at) => at !== null);
+    const asked = [...new Set(claims.map((index) => side.calls?.[index] ?? null))].filter((at) => record.calls[at]);
     const line = sentence(text, label, words);
     line.append(...marksOf(side.segment_marks?.[place]));
     return [line,
@@ -176,6 +176,7 @@ export async function openRecord(index) {
   article.setAttribute("aria-label", "Record " + page.data.ids[index]);
   article.replaceChildren(...[
     navigation(index), title, valuesOf(index, record), failuresOf(record),
+    record.left_out ? el("p", { class: "note" }, "This file holds as much as it may: matrices, verdicts, prompts and answers of this record are in the run directory and in the cache.") : null,
     markedOnly(record),
     el("div", { class: "sides" }, ...record.sides.map((side) => sideOf(record, side)), ...sources.map((text) => textsOf(record, text))),
     ...record.texts.filter((text) => !sources.includes(text) && !record.sides.some((side) => side.column === text[0])).map((text) => textsOf(record, text)),

@@ -1,7 +1,6 @@
 /* Claims with verdict and evidence, unsure and then unsupported ones first; of several texts also a grid of both. */
 import { button, el, tableOf } from "./dom.js";
 import { gridPanel, pairLine } from "./grid.js";
-import { tooMany } from "./matrix.js";
 import { page } from "./selection.js";
 import { columnOf, pointOut, tag } from "./sentences.js";
 
@@ -140,7 +139,6 @@ function supportGrid(record, found, heading) {
 export function supportOfClaims(record, found) {
   const heading = "Claims of the " + columnOf(record, found.side) + ", and what the " + found.texts + " says of them";
   const panel = el("section", { class: "panel support-of" }, el("h3", {}, heading));
-  if (!found.rows) return el("section", { class: "panel" }, el("h3", {}, heading), tooMany({ size: [found.claims, found.count], left_out: "page" }, "support"));
   const evidence = found.quotes ? "The evidence is quoted by it; what is not in the text is left out." : "The evidence of a claim without support is the sentence that shares most of its words.";
   panel.append(el("p", { class: "hint" }, "The number is the probability of support" + (found.quotes ? "" : ", supported from " + page.data.threshold.toFixed(2) + " on") + "; verifier: " + found.verifier + ". " + evidence),
     claimTable(record, found, heading));

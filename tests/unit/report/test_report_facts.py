@@ -15,7 +15,6 @@ from claimscore.metrics.fact_similarity import FACTSIM
 from claimscore.report.matrices import (
     BlockMatrices,
     FactMatrices,
-    SizeLimit,
     SupportRows,
 )
 from tests.support.frames import block_rows, fact_cells, fact_rows, support_rows
@@ -39,7 +38,7 @@ def test_missing_and_unsupported_are_those_of_the_metric(data: Any) -> None:
     read = {"records": records, "facts": facts, "similarities": cells}
     tables = ChunkTables(lambda name: read[name] if name in read else schemas.TABLES[name].empty())
     (score,) = FACTSIM.metric().score(tables)
-    found = FactMatrices(facts, cells).of("x", SizeLimit())
+    found = FactMatrices(facts, cells).of("x")
     assert found is not None
     for name, side in (("missing", "source"), ("unsupported", "summary")):
         assert [found[side][place] for place in found[name]] == score.components[name]
@@ -68,7 +67,7 @@ def test_blocks_are_cut_as_the_pass_cuts_them() -> None:
         *block_rows("x", verdicts(3, 2)),
         *block_rows("x", verdicts(3, 1), ("sentence", "document")),
     ]
-    found = BlockMatrices(schemas.BLOCK_NLI.frame(rows)).of(RECORD, SizeLimit())
+    found = BlockMatrices(schemas.BLOCK_NLI.frame(rows)).of(RECORD)
     assert [(m["rows"], m["columns"], m["labels"]) for m in found["matrices"]] == [
         ("source.sentence", "summary.document", "ECC"),
         ("source.sentence", "summary.sentence", "ECCECC"),
@@ -84,24 +83,23 @@ def test_the_least_sure_claim_is_first_and_votes_are_named() -> None:
     rows = support_rows("x", [[0.9], [0.3], [0.5]])
     rows[2] |= {"votes": votes}
     support = SupportRows(schemas.SUPPORT.frame([row | {"model": "m"} for row in rows]))
-    (found,) = support.of("x", SizeLimit())
+    (found,) = support.of("x")
     assert (found["unsure"], found["counts"]) == ([2, 1], [2, 0, 1])
     assert [row[5] for row in found["rows"]] == ["", "", "m 0.25, n 0.75"]
 
 
-def test_support_of_one_way_of_reading_is_shown_while_there_is_room() -> None:
+def test_support_of_one_way_of_reading_is_shown() -> None:
     rows = [
         *support_rows("x", [[0.9, 0.1]], read="window"),
         *support_rows("x", [[0.2, 0.3]]),
         *support_rows("x", [[0.6]], sides=("references", "summary")),
     ]
     support = SupportRows(schemas.SUPPORT.frame([row | {"model": "m"} for row in rows]))
-    found = support.of("x", SizeLimit())
-    assert [(one["side"], one["texts"], one["claims"], one["count"]) for one in found] == [
-        ("summary", "source", 1, 2),
-        ("references", "summary", 1, 1),
+    found = support.of("x")
+    assert [(one["side"], one["texts"], one["count"]) for one in found] == [
+        ("summary", "source", 2),
+        ("references", "summary", 1),
     ]
     assert found[0]["rows"] == [[0, 0, "E", 0.9, None, ""], [0, 1, "N", 0.1, None, ""]]
     assert [one["unsure"] for one in found] == [[], [0]], "by the text that supports it most"
-    assert [one.get("rows") for one in support.of("x", SizeLimit(10))] == [None, None]
-    assert support.of("y", SizeLimit()) == []
+    assert support.of("y") == []

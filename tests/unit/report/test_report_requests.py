@@ -10,7 +10,7 @@ import pytest
 
 from claimscore.config import RunConfig
 from claimscore.pipeline.run import run
-from claimscore.report.llm_calls import NOT_IN_CACHE, NOT_RENDERED
+from claimscore.report.record_details import NO_ROOM
 from claimscore.report.run_report import write_run_report
 from tests.support.hostile_run import hostile
 from tests.support.rated_tables import write_jsonl
@@ -88,7 +88,7 @@ def test_without_the_cache_the_page_says_so(tmp_path: Path) -> None:
     out = made_run(tmp_path)
     shutil.rmtree(tmp_path / "cache")
     (one, _) = report_of(out).details()
-    assert all(call["answer_note"] == NOT_IN_CACHE for call in one["calls"])
+    assert not any("answer" in call for call in one["calls"])
     assert all("user" in call and "answer" not in call for call in one["calls"])
     assert not (tmp_path / "cache").exists()
 
@@ -104,21 +104,18 @@ def test_a_prompt_that_changed_is_not_shown(tmp_path: Path) -> None:
     assert one["calls"][0]["user"] == "Claims of: The rooms are clean and quiet."
     file.write_text(text.replace("Claims of", "All claims of"))
     (one, _) = report_of(out, decompose=file).details()
-    assert one["calls"][0]["prompt_note"] == NOT_RENDERED
+    assert "user" not in one["calls"][0]
     assert "user" not in one["calls"][0]
     file.unlink()
     (one, _) = report_of(out, decompose=file).details()
-    assert one["calls"][0]["prompt_note"] == NOT_RENDERED
-    assert report_of(out).details()[0]["calls"][0]["prompt_note"] == NOT_RENDERED
+    assert "user" not in one["calls"][0]
+    assert "user" not in report_of(out).details()[0]["calls"][0]
 
 
 def test_a_full_page_says_what_it_leaves_out(tmp_path: Path) -> None:
-    tables = dataclasses.replace(hostile("x"), max_call_chars=2)  # a question, an answer
-    one, _ = read(tables, tmp_path)[0].details()
-    assert [("user" in call, call["key"]) for call in one["calls"]] == [(True, "x")]
-    assert not one["calls_left_out"]
-    tables = dataclasses.replace(hostile("x"), max_call_chars=1)
-    one, _ = read(tables, tmp_path)[0].details()
-    assert one["calls_left_out"]
-    assert "holds as much as it may" in one["calls"][0]["answer_note"]
-    assert "user" not in one["calls"][0]
+    first, second = read(hostile("x"), tmp_path)[0].details()
+    room = len(json.dumps({k: v for k, v in first.items() if k in NO_ROOM}))
+    tables = dataclasses.replace(hostile("x"), max_more_chars=room)
+    one, other = read(tables, tmp_path)[0].details()
+    assert one == first
+    assert other == second | json.loads(json.dumps(NO_ROOM))
