@@ -180,10 +180,7 @@ def prompts_diff(one: str, other: str, prompts_dir: Path | None, as_json: bool) 
 @_folder
 @json_option
 def prompts_check(prompt: str, prompts_dir: Path | None, as_json: bool) -> int:
-    """Check a prompt: its keys, what its task needs, its examples; show it as it is sent.
-
-    Nothing is sent. The placeholders stand for themselves.
-    """
+    """Check a prompt: its keys, what its task needs, its examples. Nothing is sent."""
     from claimscore.pipeline.plan import prompt_problems
     from claimscore.pipeline.tasks import TASKS
     from claimscore.prompts import Spec
@@ -193,10 +190,7 @@ def prompts_check(prompt: str, prompts_dir: Path | None, as_json: bool) -> int:
     path = spec.path(prompts_dir)
     task = TASKS.get(spec.name or loaded.name)
     problems = [f"{path}: {problem}" for problem in prompt_problems(task, loaded)] if task else []
-    notes, messages = (
-        list(_notes(loaded)),
-        loaded.render({name: f"${name}" for name in loaded.fields}),
-    )
+    notes = list(_notes(loaded))
     code = EXIT_USAGE if problems else EXIT_OK
     if as_json:
         checked = {
@@ -207,9 +201,6 @@ def prompts_check(prompt: str, prompts_dir: Path | None, as_json: bool) -> int:
             "task": None if task is None else task.name,
             "problems": problems,
             "notes": notes,
-            "schema": None if loaded.schema is None else loaded.schema.schema,
-            "label_words": loaded.label_words,
-            "messages": [message._asdict() for message in messages],
         }
         print(json.dumps(checked))
         return code
@@ -217,9 +208,6 @@ def prompts_check(prompt: str, prompts_dir: Path | None, as_json: bool) -> int:
     print(f"{loaded.name} {loaded.version} @{loaded.digest}, for {purpose}   {path}")
     for line in (*(f"problem: {one}" for one in problems), *(f"note: {one}" for one in notes)):
         print(line)
-    for role, content in messages:
-        print(f"\n[{role}]\n{content}")
-    print("\n".join(["", "[output schema]", *_schema_lines(loaded)]))
     return code
 
 
