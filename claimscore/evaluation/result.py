@@ -36,7 +36,7 @@ class Section(NamedTuple):
     """One titled table of text; `notes` say what its numbers are, or all there is to say.
 
     `charts` are drawn on the page, by title, beside `line`: the value to compare with. Where
-    `compares_texts`, the last two columns are texts whose different words the page marks.
+    `compares_texts`, the last two columns are texts as they are.
     """
 
     title: str

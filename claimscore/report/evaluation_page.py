@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Iterable
@@ -18,10 +17,6 @@ from claimscore.report.html_page import interval_figure, write_page
 
 #: A cell of a column of numbers.
 _NUMBER = re.compile(r"(none|not defined|nan|-)?$|([<≤\[] ?)?[+−±-]?\.?\d")
-_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
-
-#: A word of a cell and its mark: `ins`, `del` or none.
-Word = tuple[str, str]
 
 
 def write_evaluation_page(
@@ -49,14 +44,11 @@ def _shown(section: Section, figures: list[dict[str, Any]]) -> dict[str, Any]:
     first = len(figures)
     for title, marks in section.charts.items():
         figures.append(interval_figure(f"cs-figure-{len(figures)}", title, marks, section.line))
-    rows = [[[("", cell)] for cell in row] for row in section.rows]
-    if section.compares_texts:
-        rows = [[*row[:-2], *_both_words(row[-2][0][1], row[-1][0][1])] for row in rows]
     return {
         "title": section.title,
         "head": _head(section),
         "header": section.header,
-        "rows": rows,
+        "rows": section.rows,
         "notes": section.notes,
         "compares_texts": section.compares_texts,
         "figures": figures[first:],
@@ -73,20 +65,6 @@ def _head(section: Section) -> list[str]:
         title + ("#" if number else " ")
         for title, number in zip(section.header, numbers, strict=True)
     ]
-
-
-def _both_words(a: str, b: str) -> tuple[list[Word], list[Word]]:
-    """Both texts, the words that only one has marked; a missing text is empty."""
-    if not (a and b):
-        return [("", a)], [("", b)]
-    one, other = _WORDS.findall(a), _WORDS.findall(b)
-    left: list[Word] = []
-    right: list[Word] = []
-    for kind, i, j, k, m in difflib.SequenceMatcher(None, one, other, False).get_opcodes():
-        same = kind == "equal"
-        left.append(("" if same or i == j else "del", "".join(one[i:j])))
-        right.append(("" if same or k == m else "ins", "".join(other[k:m])))
-    return left, right
 
 
 # A page in which a person labels claims, and which saves them as CSV
