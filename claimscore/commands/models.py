@@ -197,17 +197,17 @@ def train() -> None:
 @output_options
 def train_ls_score(config: LSTrainingConfig, quiet: bool, as_json: bool) -> None:
     """Train LS_Score on documents and good summaries."""
-    from claimscore.console.evaluations import training_display
+    from claimscore.console.progress import counts_display
     from claimscore.training.ls_score import train_ls_score as train_model
 
-    finish(train_model(config, training_display(quiet or as_json)), as_json)
+    finish(train_model(config, counts_display(quiet or as_json, "steps")), as_json)
 
 
 @train.command("summac-conv", settings={"config": f"{_RECIPES}:SummaCTrainingConfig"})
 @output_options
 def train_summac_conv(config: SummaCTrainingConfig, quiet: bool, as_json: bool) -> None:
     """Train SummaC-Conv on labelled summaries; a run takes it as `summac-conv:weights=FILE`."""
-    from claimscore.console.evaluations import training_display
+    from claimscore.console.progress import counts_display
     from claimscore.training.summac_conv import train_summac_conv as train_model
 
-    finish(train_model(config, training_display(quiet or as_json)), as_json)
+    finish(train_model(config, counts_display(quiet or as_json, "summaries judged")), as_json)

@@ -1,18 +1,16 @@
-"""Evaluations, comparisons and the progress of trainings on a terminal."""
+"""Evaluations and comparisons on a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from claimscore.console import plain
-from claimscore.console.progress import plain_lines
 from claimscore.console.table import print_rows, print_table, print_text
 
 if TYPE_CHECKING:
     from claimscore.evaluation.result import Section
-    from claimscore.training.recipes import TrainingProgress
 
 
 def print_lines(lines: Sequence[str]) -> None:
@@ -36,14 +34,3 @@ def print_sections(sections: Iterable[Section], page: Path | None = None) -> Non
         print()
     if page is not None:
         print(f"page: {plain(str(page))}")
-
-
-def training_display(quiet: bool) -> Callable[[TrainingProgress], None]:
-    """Plain lines about a training, one every few seconds."""
-    show_line = plain_lines(quiet)
-
-    def show(progress: TrainingProgress) -> None:
-        loss = "" if progress.loss is None else f", loss {progress.loss:.4f}"
-        show_line(f"{progress.stage}: {progress.step:,} of {progress.steps:,}{loss}")
-
-    return show

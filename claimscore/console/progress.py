@@ -20,25 +20,22 @@ P = TypeVar("P", "Progress", "MapProgress")
 LINE_INTERVAL_S = 10.0
 
 
-def plain_lines(quiet: bool) -> Callable[[str], None]:
-    """Something to tell how far it is: the first line is printed, then one every few seconds."""
+def counts_display(quiet: bool, what: str) -> Callable[[int, int], None]:
+    """Something to call with how many of how many are done; `what` follows the numbers.
+
+    The first line is printed, then one every few seconds.
+    """
     last_time = -LINE_INTERVAL_S
 
-    def tell(text: str) -> None:
+    def tell(done: int, total: int) -> None:
         nonlocal last_time
         now = time.monotonic()
         if quiet or now - last_time < LINE_INTERVAL_S:
             return
         last_time = now
-        print(f"claimscore: {text}", file=sys.stderr, flush=True)
+        print(f"claimscore: {done:,} of {total:,} {what}", file=sys.stderr, flush=True)
 
     return tell
-
-
-def counts_display(quiet: bool, what: str) -> Callable[[int, int], None]:
-    """Something to call with how many of how many are done; `what` follows the numbers."""
-    tell = plain_lines(quiet)
-    return lambda done, total: tell(f"{done:,} of {total:,} {what}")
 
 
 class _Bar(NamedTuple):

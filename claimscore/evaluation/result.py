@@ -18,8 +18,12 @@ from claimscore.stats.bootstrap import Array, percentile_bounds
 
 Row = Mapping[str, Any]
 
-#: Hears how many of how many pairs of texts a model has judged.
-OnPairs = Callable[[int, int], None]
+#: Hears how many of how many are done: rows that a model judges, or steps of a training.
+OnCount = Callable[[int, int], None]
+
+
+def silent(done: int, total: int) -> None:
+    """Show nothing."""
 
 
 class Mark(NamedTuple):

@@ -25,13 +25,14 @@ from claimscore.errors import ConfigError, InputError
 from claimscore.evaluation.inputs import ID, read_table
 from claimscore.evaluation.result import (
     EvaluationResult,
-    OnPairs,
+    OnCount,
     Row,
     Section,
     interval_columns,
     percent,
     percent_cell,
     percent_mark,
+    silent,
     with_interval,
 )
 from claimscore.functions import verify
@@ -50,7 +51,7 @@ from claimscore.text import content_words
 #: What the score of a verifier is called.
 _SCORE = "verifier {}"
 
-#: Rows that a verifier judges between two words to `OnPairs`.
+#: Rows that a verifier judges between two words to `OnCount`.
 ROWS_AT_ONCE = 128
 
 #: Measure -> what people call it.
@@ -108,7 +109,7 @@ class SupportConfig:
         return (*self.scores, *map(_SCORE.format, self.verifiers))
 
 
-def evaluate_support(config: SupportConfig, on_rows: OnPairs | None = None) -> EvaluationResult:
+def evaluate_support(config: SupportConfig, on_rows: OnCount | None = None) -> EvaluationResult:
     """Read the table and evaluate every score and both baselines.
 
     The table `support` of the result has a row (`SCHEMA`) a score, as a whole (kind is null) and by
@@ -122,7 +123,7 @@ def evaluate_support(config: SupportConfig, on_rows: OnPairs | None = None) -> E
         once = dataclasses.replace(config, samples=1)
         list(_rows(frame.drop_nulls(config.scores).with_columns(zeros), once))
     for verifier in config.verifiers:
-        frame = frame.with_columns(_judged(verifier, pairs, config, on_rows))
+        frame = frame.with_columns(_judged(verifier, pairs, config, on_rows or silent))
     missing = max(config.all_scores, key=lambda score: frame[score].null_count())
     if frame[missing].null_count() and not config.drop_missing:
         raise InputError(
@@ -143,7 +144,7 @@ def evaluate_support(config: SupportConfig, on_rows: OnPairs | None = None) -> E
 
 
 def _judged(
-    verifier: str, pairs: Sequence[tuple[str, str]], config: SupportConfig, on_rows: OnPairs | None
+    verifier: str, pairs: Sequence[tuple[str, str]], config: SupportConfig, on_rows: OnCount
 ) -> pl.Series:
     """The probability of support of each summary by its source; null where there is none."""
     if not pairs:
@@ -155,8 +156,7 @@ def _judged(
     for start in range(0, len(pairs), ROWS_AT_ONCE):
         judged = verify(pairs[start : start + ROWS_AT_ONCE], verifier, **options)
         values += judged["probability"].to_list()
-        if on_rows is not None:
-            on_rows(len(values), len(pairs))
+        on_rows(len(values), len(pairs))
     return pl.Series(_SCORE.format(verifier), values, dtype=pl.Float64)
 
 

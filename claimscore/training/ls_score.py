@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.errors import InputError
-from claimscore.evaluation.result import EvaluationResult, Section, fixed
+from claimscore.evaluation.result import EvaluationResult, OnCount, Section, fixed, silent
 from claimscore.metrics.linguistic_semantic import ALPHA
 from claimscore.pipeline.encoders.batching import longest_first, pad, plan_batches
 from claimscore.pipeline.encoders.devices import resolve_device
@@ -35,13 +35,7 @@ from claimscore.pipeline.encoders.ls_model import (
     write_checkpoint,
 )
 from claimscore.text import split_sentences
-from claimscore.training.recipes import (
-    LSTrainingConfig,
-    OnTraining,
-    TrainingProgress,
-    read_texts,
-    silent,
-)
+from claimscore.training.recipes import LSTrainingConfig, read_texts
 
 #: Of the word pieces that are deleted, and of a sentence's words that change places.
 SHARE = 0.2
@@ -269,7 +263,7 @@ class Ranker(nn.Module):
         records: Sequence[Candidates],
         optimizer: torch.optim.Adam,
         epoch: int,
-        progress: OnTraining,
+        progress: OnCount,
     ) -> float:
         """Take one step a batch, records in an order drawn for the epoch; return the mean loss."""
         self.train()
@@ -283,10 +277,8 @@ class Ranker(nn.Module):
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves Tensor.backward untyped
             optimizer.step()
-            mean = float(loss.detach())
-            total += mean * len(batch)
-            done = (epoch - 1) * steps + step + 1
-            progress(TrainingProgress("steps", done, self.config.epochs * steps, mean))
+            total += float(loss.detach()) * len(batch)
+            progress((epoch - 1) * steps + step + 1, self.config.epochs * steps)
         return total / len(records)
 
     @torch.no_grad()
@@ -344,7 +336,7 @@ def hinges(scores: Tensor) -> Tensor:
     return F.relu(1 - (scores[0] - scores[1:])).sum()
 
 
-def train_ls_score(config: LSTrainingConfig, progress: OnTraining = silent) -> EvaluationResult:
+def train_ls_score(config: LSTrainingConfig, progress: OnCount = silent) -> EvaluationResult:
     """Train, and write the epoch that ranks best on the held-out records; the table `epochs` has
     all, epoch 0 the untrained model.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -13,22 +13,6 @@ from claimscore.config import NLI_OPTIONS, EncoderConfig
 from claimscore.errors import ConfigError
 from claimscore.evaluation.inputs import read_table
 from claimscore.option import argument, check_least, like, nested, option
-
-
-class TrainingProgress(NamedTuple):
-    """The work at hand (`NLI of records`, `epochs`, `steps`), how far it is, the last mean loss."""
-
-    stage: str
-    step: int
-    steps: int
-    loss: float | None = None
-
-
-OnTraining = Callable[[TrainingProgress], None]
-
-
-def silent(progress: TrainingProgress) -> None:
-    """Show nothing."""
 
 
 @dataclasses.dataclass(frozen=True)

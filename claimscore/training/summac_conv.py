@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from claimscore.errors import InputError
-from claimscore.evaluation.result import EvaluationResult, Section, fixed
+from claimscore.evaluation.result import EvaluationResult, OnCount, Section, fixed, silent
 from claimscore.metrics.base import ChunkTables, PassRequirement
 from claimscore.metrics.summac import (
     CUT_VALUES,
@@ -43,13 +43,7 @@ from claimscore.pipeline.encoders.results import open_store
 from claimscore.pipeline.passes import PassInput
 from claimscore.pipeline.passes.pair_nli import BLOCK_NLI_PASS
 from claimscore.tables import TABLES
-from claimscore.training.recipes import (
-    OnTraining,
-    SummaCTrainingConfig,
-    TrainingProgress,
-    read_texts,
-    silent,
-)
+from claimscore.training.recipes import SummaCTrainingConfig, read_texts
 
 logger = logging.getLogger("claimscore")
 
@@ -82,15 +76,15 @@ class ConvModel(nn.Module):
 
 def train_summac_conv(
     config: SummaCTrainingConfig,
-    progress: OnTraining = silent,
+    progress: OnCount = silent,
     classifier: PairClassifier | None = None,
 ) -> EvaluationResult:
     """Compute the NLI of every record, train, and write the weights of the best epoch: the one with
     the lowest held-out loss. Losses are cross-entropies, a mean each; `skipped` are records without
     text on a side.
 
-    Results of the NLI model are stored as those of runs. `InputError` for a table that cannot be
-    read, has one label only, or no text to compare.
+    `progress` hears of how many records there is NLI; results of the NLI model are stored as those
+    of runs. `InputError` for a table that cannot be read, has one label only, or no text.
     """
     records = read_texts(config.tables, labelled=True)
     _check_labels(config, records["label"].to_list())
@@ -107,7 +101,7 @@ def train_summac_conv(
     first = round(config.holdout * len(labels))
     held_out, training = ([labels[i] for i in sorted(part)] for part in np.split(order, [first]))
     _check_labels(config, [label for _, label in training])
-    best = fit(config, training, held_out, progress)
+    best = fit(config, training, held_out)
     best.weights.save(config.out, {**SETTINGS, "nli": f"{model.info.model}@{model.info.revision}"})
     facts = {
         "weights": str(config.out),
@@ -130,7 +124,7 @@ def train_summac_conv(
 
 
 def _matrices(
-    records: pl.DataFrame, need: PassRequirement, model: PairClassifier, progress: OnTraining
+    records: pl.DataFrame, need: PassRequirement, model: PairClassifier, progress: OnCount
 ) -> dict[str, Values]:
     """The matrices of the records by the model; one with stored results is asked for new pairs."""
     frames = [TABLES["block_nli"].empty()]
@@ -144,8 +138,7 @@ def _matrices(
             listen=lambda pairs: lambda done: None,
         )
         frames.append(BLOCK_NLI_PASS.compute(part).rows["block_nli"])
-        done = min(start + PART_RECORDS, records.height)
-        progress(TrainingProgress("NLI of records", done, records.height))
+        progress(min(start + PART_RECORDS, records.height), records.height)
     tables = {"records": records, "block_nli": pl.concat(frames)}
     matrices = read_pair_matrices(ChunkTables(tables.__getitem__), need)
     return {record: matrix for record, matrix in matrices.items() if matrix is not None}
@@ -182,7 +175,6 @@ def fit(
     config: SummaCTrainingConfig,
     training: Sequence[Labelled],
     held_out: Sequence[Labelled],
-    progress: OnTraining = silent,
 ) -> ConvEpoch:
     """Train on histograms `[sentences, H]` with labels, from freshly drawn weights.
 
@@ -209,7 +201,6 @@ def fit(
         if held_out:
             with torch.no_grad():
                 other = float(_loss(model, *tested))
-        progress(TrainingProgress("epochs", number, config.epochs, mean))
         if best is None or other is None or other < (best.held_out_loss or 0.0):
             state = {name: value.detach().clone() for name, value in model.state_dict().items()}
             best = ConvEpoch(number, as_weights(state), mean, other)

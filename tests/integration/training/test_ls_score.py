@@ -17,7 +17,7 @@ from claimscore.training.ls_score import (
     hinges,
     train_ls_score,
 )
-from claimscore.training.recipes import LSTrainingConfig, TrainingProgress
+from claimscore.training.recipes import LSTrainingConfig
 from tests.support.command_line import Command
 from tests.support.rated_tables import write_jsonl
 from tests.support.tiny_models import save_tiny_encoder
@@ -63,14 +63,14 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_the_best_epoch_ranks_good_summaries_first(
     config: LSTrainingConfig, tmp_path: Path
 ) -> None:
-    shown: list[TrainingProgress] = []
-    result = train_ls_score(config, shown.append)
+    shown: list[int] = []
+    result = train_ls_score(config, lambda done, _: shown.append(done))
     before, *trained = result.tables["epochs"].iter_rows(named=True)
     assert [result.facts[name] for name in ("records", "held_out", "skipped")] == [15, 9, 0]
     assert trained[-1]["held_out_loss"] < before["held_out_loss"]
     ranks = [(epoch["first_share"], -epoch["held_out_loss"]) for epoch in trained]
     assert result.facts["best_epoch"] == 1 + ranks.index(max(ranks))
-    assert [line.step for line in shown] == list(range(1, 13))
+    assert shown == list(range(1, 13))
     train_ls_score(replace(config, out=tmp_path / "again"))
     assert content(tmp_path / "again") == content(config.out)
     train_ls_score(replace(config, out=tmp_path / "other", seed=7))
