@@ -151,7 +151,8 @@ def test_ambiguous_claims_are_shown_and_do_not_count(
     blank = "no text in summary_b"
     assert reasons == {"r1": None, "r2": why, "r3": blank, "r4": blank}
     shown = " ".join(cli("status", out, "--record", "r1").out.split())
-    assert "claim of a He left. ambiguous: left out of the scores claim of a Bo met Al." in shown
+    left_out = "claim of summary_a He left. ambiguous: left out of the scores"
+    assert f"{left_out} claim of summary_a Bo met Al." in shown
     of_record = cli("status", out, "--record", "r1", "--json").json()["claims"]
     verdicts = [(row["left_out"], row["verdict"]) for row in of_record]
     assert verdicts[:2] == [("ambiguous", None)] * 2
