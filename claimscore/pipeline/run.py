@@ -126,14 +126,12 @@ def run(
         config, metrics = _with_earlier_metrics(config, known, directory)
         done = directory.settings.get("additive", {})
         dataset = read_records(config, metrics, files)
-        if dataset.null_words:
-            words = (
-                f"{n.total():,} in {name} ({', '.join(n)})"
-                for name, n in dataset.null_words.items()
-            )
-            reporter.notice(f"words for a missing text, read as none: {', '.join(words)}")
         config = with_chunk_size(config, dataset.n_records, directory.settings)
         plan = plan_steps(config, metrics, list(dataset.columns))
+        words = {name: n for name, n in dataset.null_words.items() if name in plan.text_columns}
+        if words:
+            said = (f"{n.total():,} in {name} ({', '.join(n)})" for name, n in words.items())
+            reporter.notice(f"words for a missing text, read as none: {', '.join(said)}")
         check_models(plan, done)
         plan = open_plan(plan)
         refuse_unused(plan)
@@ -245,6 +243,7 @@ class _Work:
         reporter: ProgressReporter[Progress],
     ) -> _Work:
         """Compare the settings of an open plan with the folder's, and store them."""
+        limits_of(plan.config, plan.metrics, records["count"])
         plan = with_dtype(plan, directory.settings)
         directory.check_settings(result_settings(plan, records), CALLED)
         return cls(plan, directory, records["count"], reporter)

@@ -227,14 +227,17 @@ def _summary(metric: Metric, values: Array, reasons: Mapping[str, int], seed: in
     return summary | {"verdict": verdict(metric, summary["mean"], summary["low"], summary["high"])}
 
 
-def limits_of(config: RunConfig, metrics: Sequence[Metric]) -> list[Limit]:
+def limits_of(config: RunConfig, metrics: Sequence[Metric], n: float = math.inf) -> list[Limit]:
     """The limits that a run's means are held against; `ConfigError` for a metric that is not among
-    the run's, or a limit out of its range."""
+    the run's, a limit out of its range or that no mean can be beyond, and too few records, `n`."""
     limits, ranges = [], {metric.name: metric.range for metric in metrics}
     for way, given in (("under", config.fail_under), ("over", config.fail_over)):
         for name, value in given.items():
             least, most = ranges.get(name, (-math.inf, math.inf))
-            why = "" if least <= value <= most else f"its scores are from {least:g} to {most:g}"
+            few, is_end = n < MIN_VALUES, value == (least, most)[way == "over"]
+            why = f"the run has {n} of the {MIN_VALUES} records that a bound needs" if few else ""
+            if is_end or not least <= value <= most:
+                why = f"its scores are from {least:g} to {most:g}" + f", never {way} it" * is_end
             if name not in ranges:
                 why = f"the run has no metric {name}; it has: {', '.join(ranges) or 'none'}"
             if why:

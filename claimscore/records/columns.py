@@ -180,28 +180,26 @@ _CELL_PARSERS: dict[str, Parser] = {
 #: An empty CSV cell and null are no text in these columns; elsewhere both are null.
 _OF_TEXTS = frozenset(("source", *TEXT_COLUMNS, *LIST_COLUMNS))
 
-
-#: What programs write into a CSV cell for a missing value.
+#: What programs write in the place of a missing value.
 _NULL_WORDS = {"nan", "null", "none", "n/a", "na", "<na>", "#n/a"}
 
 
-def is_null_word(column: str, cell: str) -> bool:
-    """Whether a CSV cell of a column of texts is such a word alone."""
-    return len(cell) < 10 and column in _OF_TEXTS and cell.strip().lower() in _NULL_WORDS
+def is_null_word(column: str, value: Any) -> bool:
+    """Whether a value of a column of texts is such a word alone."""
+    is_short = column in _OF_TEXTS and type(value) is str and len(value) < 10
+    return is_short and value.strip().lower() in _NULL_WORDS
 
 
 def parse_record(record: Record, *, cells: bool) -> Record:
     """The record's values, known columns checked and in their type; nulls are left out, but those
-    of texts, which are no text, as are words such as NULL in their CSV cells.
+    of texts, which are no text, as are words such as NULL in their place.
 
     `cells`: the values are CSV cells, all text.
     """
     parsers = _CELL_PARSERS if cells else _JSON_PARSERS
     parsed = {}
     for name, value in record.items():
-        if cells and value and is_null_word(name, value):
-            value = ""
-        if value is None or (cells and not value and name != "id"):
+        if value is None or is_null_word(name, value) or (cells and not value and name != "id"):
             if name in _OF_TEXTS and not (name == "source" and record.get("sources")):
                 parsed[name] = [] if name in LIST_COLUMNS else ""
             continue

@@ -260,10 +260,10 @@ class _Validation:
                 break
         if self._n_problems.total() > n_before:
             return None
-        if self._cells and not all(parsed.values()):
-            for name, cell in record.items():
-                if cell and is_null_word(name, cell):
-                    self._null_words.setdefault(name, Counter())[cell.strip()] += 1
+        if not all(parsed.values()):
+            for name, value in record.items():
+                if is_null_word(name, value):
+                    self._null_words.setdefault(name, Counter())[value.strip()] += 1
         self._types.see(parsed)
         return parsed
 

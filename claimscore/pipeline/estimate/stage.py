@@ -88,8 +88,8 @@ def estimate_run(
         files = open_input(config.input, spool=Path(spool), stdin=stdin)
         config, chosen = with_metrics(config, files)
         metrics = load_metrics(config.metrics or (), config.metric_files)
-        limits_of(config, metrics)
         dataset = read_records(config, metrics, files)
+        limits_of(config, metrics, dataset.n_records)
         known = RunDirectory.reader(out).settings if out and RunDirectory.is_at(out) else {}
         config = with_chunk_size(config, dataset.n_records, known)
         plan = open_plan(plan_steps(config, metrics, list(dataset.columns)))

@@ -11,6 +11,8 @@ from claimscore.config import LLMConfig, RunConfig
 from claimscore.errors import ConfigError
 from claimscore.pipeline import run as run_module
 from claimscore.pipeline.run import run, score
+from tests.support.command_line import Command
+from tests.support.rated_tables import write_jsonl
 
 
 @pytest.fixture
@@ -30,6 +32,22 @@ def test_a_metric_that_the_records_cannot_have(config: RunConfig) -> None:
     source.write_text(source.read_text().replace("warm", "cold"))
     with pytest.raises(ConfigError, match="the content of the input: was"):
         run(config)
+
+
+def test_words_for_a_missing_text_are_named_of_columns_that_are_read(
+    tmp_path: Path, cli: Command
+) -> None:
+    rows = [
+        {"source": "Old.", "summary_a": "N/A", "summary_b": text}
+        for text in ("NULL", "Old.", "nan", "NULL")
+    ]
+    path, metric = write_jsonl(tmp_path / "r.jsonl", rows), "rouge-1:against=source"
+    call = ("run", path, "-o", tmp_path / "r", "-m", metric, "--columns", "summary=summary_b")
+    said = cli(*call).err
+    assert said.count("words for a missing text") == 1
+    assert "words for a missing text, read as none: 3 in summary (NULL, nan)\n" in said
+    scores = cli("status", tmp_path / "r", "--json").json()["metrics"][metric]
+    assert (scores["n"], scores["null"]) == (1, 3)
 
 
 PRICED = {"max_cost": 1.0, "model": "openai:no-such-model"}

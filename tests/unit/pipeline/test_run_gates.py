@@ -56,8 +56,15 @@ def test_a_quiet_run_prints_scores_and_gates_only(run: Any) -> None:
     assert (shown.err, words) == ("", ["metric", "ds", "gate:"])
 
 
-def test_few_records_are_no_pass(run: Any) -> None:
-    shown = run(4, "--fail-under", "ds=10")
+def test_few_records_are_no_pass(run: Any, tmp_path: Path, cli: Command) -> None:
+    """Refused before the work where the records are too few, else by those with scores."""
+    refused = run(4, "--fail-under", "ds=10")
+    said = "--fail-under ds=10: the run has 4 of the 5 records that a bound needs"
+    assert (refused.status, said in refused.err, refused.out) == (2, True, "")
+    assert run(4).status == 0
+    rows = [*pairs(4), {"summary_a": "", "summary_b": ""}]
+    path = write_jsonl(tmp_path / "null.jsonl", rows)
+    shown = cli("run", path, "-o", tmp_path / "null", "-m", "ds", "--fail-under", "ds=10")
     assert shown.status == 2
     assert "gate: ds under 10: only 4 records with scores; a bound needs 5" in shown.out
 
@@ -66,14 +73,19 @@ def test_few_records_are_no_pass(run: Any) -> None:
     ("option", "said"),
     [
         ("caspr=1", "--fail-under caspr=1: the run has no metric caspr; it has: ds"),
-        ("ds=101", "--fail-under ds=101: its scores are from 0 to 100"),
+        ("ds=101", "--fail-under ds=101: its scores are from 0 to 100\n"),
+        ("ds=0", "--fail-under ds=0: its scores are from 0 to 100, never under it"),
+        (
+            "ds=99 --fail-over ds=100",
+            "--fail-over ds=100: its scores are from 0 to 100, never over",
+        ),
         ("ds", "'ds' is no metric and number, as faithfulness=0.8"),
         ("ds=much", "is no metric and number"),
         ("ds=nan", "is no metric and number"),
     ],
 )
 def test_a_wrong_gate_is_refused_before_anything(option: str, said: str, run: Any) -> None:
-    refused = run(9, "--fail-under", option)
+    refused = run(9, "--fail-under", *option.split())
     assert (refused.status, said in refused.err) == (2, True)
     assert "asks" not in refused.err
 
