@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from claimscore.errors import ClaimscoreError, ConfigError
 from claimscore.metrics.base import ChunkTables, Metric, MetricFamily, MetricOption, Score
@@ -96,7 +96,9 @@ class Catalogue:
             near = [one for one in known if one.partition("-")[0] == word]
             near = near or difflib.get_close_matches(word, known, 1)
             meant = f"is {' or '.join(near)} meant? " if near else ""
-            raise ConfigError(f"unknown metric {name}; {meant}known metrics: {', '.join(known)}")
+            meant += f"known metrics: {', '.join(known)}"
+            own = "" if self._offers else "; one of your own needs --metric-file FILE"
+            raise ConfigError(f"unknown metric {name}; {meant}{own}")
         module, _, attribute = self._own[name].partition(":")
         metric: Metric | MetricFamily = getattr(importlib.import_module(module), attribute)
         return metric
@@ -128,7 +130,10 @@ def _chosen(found: Metric | MetricFamily, name: str, given: Sequence[str]) -> Me
 
 
 def _score(metric: Metric, file: Path, tables: ChunkTables) -> list[Score]:
-    return _guarded(lambda: list(metric.score(tables)), file, metric.name)
+    scores: Any = _guarded(lambda: metric.score(tables), file, metric.name)
+    if not isinstance(scores, Iterable):
+        raise ConfigError(f"{file}: metric {metric.name}: score returned {scores!r}, no scores")
+    return _guarded(lambda: list(scores), file, metric.name)
 
 
 def _guarded(call: Callable[[], _T], file: Path, name: str) -> _T:

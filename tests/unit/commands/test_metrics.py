@@ -53,3 +53,4 @@ def test_an_unknown_one_is_refused(cli: Command) -> None:
     status, _, error = cli("metrics", "show", "casper")
     assert status == 2
     assert "unknown metric casper; is caspr meant? known metrics: faithfulness, " in error
+    assert "; one of your own needs --metric-file FILE\n" in error

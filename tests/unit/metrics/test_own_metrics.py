@@ -96,6 +96,8 @@ def test_a_file_that_is_not_named(capsys: pytest.CaptureFixture[str], tmp_path: 
          "yield 0.5", "scores of 12 for 12 records; give one a record by scored()"),
         ("float(len(a", 'float("nan") * (len(a', "value nan and the reason None"),
         ("scored(record, float(", "scored(record, (None, 1.0)[float(", "value None"),
+        ("score=score_words", "score=lambda tables: None",
+         "own.py: metric more-words: score returned None, no scores"),
         ("len(a.split())", "len(a.splat())", "line 42: metric more-words: AttributeError"),
         ('requires=Requirements(("summary_a", "summary_b"))',
          'requires=Requirements(("summary_a",), (TaskRequirement("guess", ("a",)),))',
