@@ -30,7 +30,7 @@ MOST_LINES = 5
 SURE = 0.01
 
 #: The settings that are named first, by how their names begin.
-_TELLING = ("llm.model", "prompts.", "support.verifier", "nli.name")
+_TELLING = ("code of ", "llm.model", "prompts.", "support.", "nli.name")
 
 #: What a run has more or fewer of; it is more or less of anything else.
 _OF_THINGS = re.compile(r"\b(words|facts|answers|entities|sources|sentences)\b")
@@ -194,11 +194,9 @@ def _differing(run: RunComparison) -> str:
             for column, n, why in run.data
         ),
     ]
-    shown = differing[:1]
-    while len(shown) < len(differing) and len(", ".join(differing[: len(shown) + 1])) <= 60:
-        shown = differing[: len(shown) + 1]
-    more = f" and {len(differing) - len(shown):,} more" if len(differing) > len(shown) else ""
-    return f"{run.b.path} differs in {', '.join(shown)}{more}" if differing else ""
+    n = max(1, sum(len(", ".join(differing[: at + 1])) <= 90 for at in range(len(differing))))
+    more = f" and {len(differing) - n:,} more" if len(differing) > n else ""
+    return f"{run.b.path} differs in {', '.join(differing[:n])}{more}" if differing else ""
 
 
 def _changed(run: RunComparison) -> str:
@@ -213,8 +211,12 @@ def _not_compared(run: RunComparison) -> str:
     """What is unfinished, or has no score to compare; empty where nothing is."""
     alone = run.only_a.n + run.only_b.n
     parts = [f"{alone:,} records of one run alone"] if alone else []
-    nulls = {row.nulls.either for row in run.metrics if row.nulls.either}
-    parts += [f"up to {max(nulls):,} records without a score"] if nulls else []
+    for place, one in enumerate((run.a, run.b)):
+        nulls = {row.nulls[:2][place] for row in run.metrics}
+        if most := max(nulls, default=0):
+            have = "record has" if most == 1 else "records have"
+            up_to = "up to " * (len(nulls) > 1)
+            parts.append(f"{up_to}{most:,} {have} no score in {one.path}")
     parts += [f"{one.path} {notice}" for one in (run.a, run.b) for notice in one.notices]
     return f"not compared: {'; '.join(parts)}" if parts else ""
 

@@ -34,9 +34,12 @@ NO_REASON = "no reason given"
 #: So many different reasons are counted by name, the most frequent first.
 MAX_REASONS = 5
 
-#: The size of a piece of work says nothing about the numbers, and `DataDifference` says more than
-#: two digests of records.
-_LEFT_OUT = frozenset(("chunk_records", "records.digest"))
+#: The size of a piece of work says nothing about the numbers, `DataDifference` says more than two
+#: digests of records, and the metrics of one run alone are named as such.
+_LEFT_OUT = frozenset(("chunk_records", "records.digest", "metrics", "tasks"))
+
+#: The parts of a signature that run.toml does not have, as they are called of a metric.
+_OF_METRIC = {"claimscore": "claimscore", "version": "{}: version", "file": "code of {}"}
 
 _DIGEST = re.compile("[0-9a-f]{40,}")
 
@@ -108,9 +111,9 @@ def setting_differences(a: ComparedRun, b: ComparedRun) -> list[SettingDifferenc
         if metric not in b.metrics:
             continue
         for one in _differing(_parts(a.metrics[metric]), _parts(b.metrics[metric])):
-            if both and one.name not in ("claimscore", "version"):
+            if both and one.name not in _OF_METRIC:
                 continue
-            renamed = one._replace(name=f"{metric}: version") if one.name == "version" else one
+            renamed = one._replace(name=_OF_METRIC.get(one.name, one.name).format(metric))
             if renamed not in differences:
                 differences.append(renamed)
     names = {one.name for one in differences}

@@ -78,6 +78,38 @@ def test_what_may_be_chance_and_what_was_not_compared(tmp_path: Path, cli: Comma
     assert said == "nothing can be said, fewer than 5 records: faithfulness"
 
 
+def test_records_without_a_score_are_counted_by_run(tmp_path: Path, cli: Command) -> None:
+    a = write_run(tmp_path / "a", IDS, {"ds": [None] * 2 + GOOD[2:], "rouge-1": GOOD})
+    b = write_run(tmp_path / "b", IDS, {"ds": [*GOOD[:19], None], "rouge-1": [*GOOD[:19], None]})
+    lines = cli("compare", a, b, "--samples", 100).out.splitlines()
+    said = f"not compared: up to 2 records have no score in {a}; 1 record has no score in {b}"
+    assert said in lines
+
+
+def test_other_code_of_an_own_metric_is_named(tmp_path: Path, cli: Command) -> None:
+    """With settings that are equal, as both files of code are called the same."""
+    a = write_run(tmp_path / "a", IDS, {"mine": GOOD}, signature="v1|file:d3ec")
+    b = write_run(tmp_path / "b", IDS, {"mine": BAD}, signature="v1|file:2eee")
+    lines = cli("compare", a, b, "--samples", 100).out.splitlines()
+    assert f"{b} differs in code of mine (d3ec, 2eee)" in lines
+    assert "no setting differs" not in cli("compare", a, b, "--samples", 100, "--full").out
+
+
+def test_what_changes_scores_is_named_first(tmp_path: Path, cli: Command) -> None:
+    """And not the metrics and tasks, which what was asked for and the scores say."""
+    judge = {"verifier": "nli", "calibration": "none"}
+    settings: Any = {"metrics": ["ds"], "tasks": [], "texts": {"units": "claims"}, "support": judge}
+    a = write_run(tmp_path / "a", IDS, {"ds": GOOD}, settings={"additive": settings})
+    settings = {
+        **{"metrics": ["ds", "mine"], "tasks": ["decompose"], "texts": {"units": "sentences"}},
+        **{"support": {"verifier": "nli", "calibration": "37201", "threshold": 0.93}},
+    }
+    b = write_run(tmp_path / "b", IDS, {"ds": GOOD}, settings={"additive": settings})
+    lines = cli("compare", a, b, "--samples", 100).out.splitlines()
+    named = "support.calibration (none, 37201), support.threshold (not set, 0.93)"
+    assert f"{b} differs in {named} and 1 more" in lines
+
+
 def test_groups_that_are_asked_for_are_shown_at_once(systems: Any, cli: Command) -> None:
     shown = cli("compare", *systems, "--by", "kind", "--samples", 100).out
     assert "B − A by kind" in shown
