@@ -96,12 +96,14 @@ def fit(labelled: Labelled) -> tuple[Platt, float]:
     return mapped, float(np.average(mapped(labelled.probability), weights=weights))
 
 
-def refuse_few(where: str, n_labels: int, n_records: int) -> None:
-    """`InputError` for labels that are too few to show a gain."""
+def refuse_few(where: str, n_labels: int, n_records: int, n_copies: int = 0) -> None:
+    """`InputError` for labels that are too few to show a gain, beside those of copies."""
     if n_labels < LEAST_LABELS or n_records < LEAST_RECORDS:
+        of_all = f"{n_copies} of {n_labels + n_copies}"
+        copies = f"{of_all} are copies of their source, which no model judges; " * (n_copies > 0)
         raise InputError(
             f"{where}: {n_labels} labels of claims that a model judged, in {n_records} records; "
-            f"label at least {LEAST_LABELS} in {LEAST_RECORDS}, better 100"
+            f"{copies}label at least {LEAST_LABELS} in {LEAST_RECORDS}, better 100"
         )
 
 
@@ -169,7 +171,8 @@ def calibrate(config: LabelsConfig) -> tuple[EvaluationResult, Calibration | Non
     mapped, threshold = fit(labelled)
     (temperature, shift), stays = mapped, ""
     if not (table["gain_low"][2] or 0) > 0:  # a threshold changes the score, so it must surely help
-        stays = f", as before: the threshold {threshold:.2f} may gain no balanced accuracy"
+        stays = f" ({threshold_in(additive):.2f} before the calibration): the threshold in use "
+        stays += f"stays, for {threshold:.2f} may gain no balanced accuracy"
         threshold = float(mapped(threshold_in(additive)))
     notes: tuple[str, ...] = (
         f"{len(labelled.label):,} labels, cross-fitted; 95 % intervals over their records",
@@ -202,7 +205,7 @@ def _labelled(where: str, labels: pl.DataFrame, judged: pl.DataFrame) -> Labelle
     labels = labels.filter(pl.col("value") != 0.5)
     labels = labels.select("id", "claim_position", "weight", label=pl.col("value") > 0.5)
     rows = labels.join(judged, on=["id", "claim_position"], maintain_order="left")
-    refuse_few(where, rows.height, rows["id"].n_unique())
+    refuse_few(where, rows.height, rows["id"].n_unique(), labels.height - rows.height)
     if rows["label"].n_unique() == 1:
         raise InputError(f"{where}: all labels say the same, and a calibration needs both kinds")
     return Labelled(

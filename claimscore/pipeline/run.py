@@ -339,6 +339,10 @@ class _Work:
     def _summary(self, scores: dict[str, JSON]) -> JSON:
         failing = failed(self.directory)
         progress = self.reporter.progress
+        support, calibration = self.directory.settings["additive"].get("support", {}), {}
+        if "threshold" in support:  # `score` goes on without the file
+            name = getattr(self.config.calibration, "name", support["calibration"])
+            calibration["calibration"] = f"{name}: supported from {support['threshold']:.2f} on"
         return {
             "claimscore": __version__,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -355,6 +359,7 @@ class _Work:
             "text_checks": self.text_checks,
             "claim_checks": count_claim_checks(self.directory),
             "notices": list(notices(self.directory)),
+            **calibration,
             "spent": read_ledger(self.directory.state / SPEND_FILE)[0].to_json(),
             "last_call": {
                 "seconds": round(progress.elapsed_s, 3),

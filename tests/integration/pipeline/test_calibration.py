@@ -47,6 +47,8 @@ def judged(
     call = ("run", path, "--out", out, "--units", "sentences", "--metrics", "faithfulness")
     done = cli(*call, "--nli", model, "--device", "cpu", "--offline", *options)
     assert done.status == 0, done.err
+    used = "judge.toml: supported from 0.70 on"
+    assert (used in " ".join(done.out.split())) is ("--calibration" in options)
     rows = RunDirectory.reader(out).scan("support").collect()
     return rows.sort("id", "claim_position")
 
@@ -82,6 +84,7 @@ def test_a_run_by_a_calibrated_model(tmp_path: Path, tiny: Folders, cli: Command
     score = cli("score", tmp_path / "run", "--metrics", "faithfulness:score=mean", "--json").json()
     mean = score["metrics"]["faithfulness:score=mean"]["mean"]
     assert mean == pytest.approx(float(mapped.mean()), rel=1e-5)
+    assert score["calibration"] == f"{calibration.digest}: supported from 0.70 on"
 
 
 def test_pairs_are_judged_by_a_calibration(tmp_path: Path, tiny: Folders, cli: Command) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import special
 
@@ -139,9 +140,12 @@ def test_a_threshold_moves_only_where_that_helps(
     calibration = Calibration.read(tmp_path / "judge.toml")
     first, other = calibration.map([0.999, 0.001] if stays else [0.4, 0.1])
     assert first > calibration.threshold > other
-    assert ("as before" in made.out) is stays
-    moves = "stay" if stays else "move by the threshold"
-    assert f"verdicts, and the default score, {moves}" in " ".join(made.out.split())
+    text, moves = " ".join(made.out.split()), "stay" if stays else "move by the threshold"
+    used = f"supported from {calibration.threshold:.2f} on"
+    assert used in text
+    kept = f"{used} (0.45 before the calibration): the threshold in use stays"
+    assert (kept in text) is stays
+    assert f"verdicts, and the default score, {moves}" in text
     assert (calibration.threshold == pytest.approx(float(calibration.map(0.45)))) is stays
 
 
@@ -173,6 +177,24 @@ def test_labels_that_say_too_little_are_refused(
     refused = cli("calibrate", run, label_all(cli, run, label, n), "--out", run / "judge.toml")
     assert refused.status == 2
     assert message in refused.err
+
+
+def test_labels_of_copies_are_counted_where_they_leave_too_few(
+    cli: Command, run: Path, tmp_path: Path
+) -> None:
+    """No model judges a claim that its source says word for word."""
+    copies = write_judged_run(tmp_path / "copies", {f"r{n}": claims_of(n, 0.999) for n in range(6)})
+    with RunDirectory(copies) as directory:
+        rows = directory.scan("support").collect()
+        first = pl.int_range(pl.len()) < 5
+        directory.write_parts(0, "support", {"support": rows.with_columns(verbatim=first)})
+        directory.check_settings({**directory.settings, "additive": ADDITIVE})
+    labels = label_all(cli, copies, lambda n, place: "su"[place % 2])
+    refused = cli("calibrate", copies, labels, "--out", tmp_path / "judge.toml")
+    said = (
+        "19 labels of claims that a model judged, in 5 records; 5 of 24 are copies of their source"
+    )
+    assert (refused.status, said in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(
