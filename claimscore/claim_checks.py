@@ -154,7 +154,8 @@ def summarized(counts: Mapping[str, int], claims: int, sentences: int) -> JSON:
     marked = {name: counts[name] for name in CHECKS if name in counts}
     parts = [f"{n:,} {CHECKS[name].title}" for name, n in marked.items() if n]
     are = "sentence" if sentences == 1 else "sentences"
-    text = f"{claims:,} from {sentences:,} {are}: {', '.join(parts) or 'nothing looks wrong'}"
+    says = ", ".join(parts) or ("nothing looks wrong" if claims else "nothing to check")
+    text = f"{claims:,} from {sentences:,} {are}: {says}"
     return {**totals, "found": marked, "text": text, "warnings": warnings}
 
 

@@ -164,8 +164,10 @@ def finish(result: EvaluationResult, as_json: bool, out: Path | None = None) -> 
     panel="Output",
     help="Write also a page to label in, which saves a CSV file.",
 )
-@json_option
-def label(config: LabelConfig, out: Path | None, page: Path | None, as_json: bool) -> None:
+@output_options
+def label(
+    config: LabelConfig, out: Path | None, page: Path | None, quiet: bool, as_json: bool
+) -> None:
     """Draw claims of a run for a person to label.
 
     Each row is a claim with its evidence; write supported, contradicted or unmentioned (or s, c, u)
@@ -187,6 +189,7 @@ def label(config: LabelConfig, out: Path | None, page: Path | None, as_json: boo
     if as_json:
         facts = {"out": str(target), "page": page and str(page), "rows": rows.height}
         print(json.dumps(facts | {"policy": policy_digest(policy)}))
+    if quiet or as_json:
         return
     print(f"{target}: {rows.height:,} claims to label")
     if page is not None:

@@ -61,7 +61,7 @@ def run(config: RunConfig, as_csv: bool, quiet: bool, as_json: bool) -> int:
 
     silent = quiet or as_json
     asked = [config.llm.of(task) for task in config.prompts]
-    unread = [llm.model for llm in asked if provider_class(llm.family).tasks is not None]
+    unread = [llm.model for llm in asked if provider_class(llm.model).tasks is not None]
     with progress_display(silent) as show:
         result = run_pipeline(
             config,

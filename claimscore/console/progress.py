@@ -160,13 +160,13 @@ def _records(progress: Progress, done: str, chunks: float, todo: int) -> str:
 def _map_bars(progress: MapProgress) -> Sequence[_Bar]:
     note = f"{llm_note(progress)} {_left(progress)}".strip()
     name = progress.phase.partition(":")[0]
-    return [_Bar(name, progress.rows_total or None, round(progress.rows_done), note)]
+    return [_Bar(name, progress.rows_total or None, progress.rows_known, note)]
 
 
 def _map_numbers(progress: MapProgress) -> str:
     if not progress.rows_total:
         return ""
-    rows = f"{round(progress.rows_done):,} of {progress.rows_total:,} rows"
+    rows = f"{progress.rows_known:,} of {progress.rows_total:,} rows"
     return " | ".join(filter(None, [rows, llm_note(progress), _left(progress)]))
 
 

@@ -305,8 +305,9 @@ def _next_step(state: Mapping[str, Any], is_run: bool) -> Facts:
     if state["running"]:
         return
     if not state["complete"]:
-        command = "run" if is_run else "map"
-        yield "next", f"not running; the same `claimscore {command}` goes on"
+        if why := (state["last_call"] or {}).get("stopped"):
+            yield "stopped", plain(why)
+        yield "next", f"not running; the same `claimscore {'run' if is_run else 'map'}` goes on"
     elif not all(failure["kind"] in _UNASKED for failure in state["failures"]):
         yield "next", "the same command with --retry-failed tries the failed ones again"
 

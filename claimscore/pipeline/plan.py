@@ -358,7 +358,7 @@ def _refuse_tasks(llm: LLMConfig, metrics: Sequence[Metric], names: Sequence[str
 
 def task_prompt(config: RunConfig, name: str) -> Prompt:
     """The prompt that a task uses in this run, checked against what the task offers and reads."""
-    defaults = provider_class(config.llm.of(name).family).prompts
+    defaults = provider_class(config.llm.of(name).model).prompts
     chosen = config.prompts.get(name) or defaults.get(name, DEFAULT_VERSION)
     prompt = load_prompt(name, chosen, config.prompts_dir)
     if name == VERIFY.name:

@@ -22,18 +22,14 @@ from claimscore.types import JSON
 if TYPE_CHECKING:
     from claimscore.pipeline.encoders.results import StoreStats
 
-#: Seconds between two calls of a listener.
-REPORT_INTERVAL_S = 0.2
-
-#: Seconds between two notes for `claimscore status` in another terminal.
-NOTE_INTERVAL_S = 1.0
+#: Seconds between two calls of a listener, and two notes for `claimscore status` elsewhere.
+REPORT_INTERVAL_S, NOTE_INTERVAL_S = 0.2, 1.0
 
 logger = logging.getLogger(__name__)
 
 #: The time over which a pace is measured: long enough to be steady, short enough to notice a
 #: pause or another limit.
 PACE_WINDOW_S = 120.0
-
 
 #: A pace that was measured for less says nothing of the end; an expected one counts as so long.
 _STEADY_S, _EXPECTED_S = 5.0, 10.0
@@ -79,11 +75,8 @@ class Pace:
 
 @dataclasses.dataclass
 class PassDone:
-    """The records and items (pairs, texts) that a model pass has done, and its seconds without
-    loading the model.
-
-    `seconds` are of work: waiting for a device that another thread had is not counted, and two
-    devices that worked at the same time count both.
+    """The records and items (pairs, texts) that a model pass has done, and its seconds of work:
+    without loading the model or waiting for a device; of two devices at the same time both count.
     """
 
     records: int = 0
@@ -257,6 +250,7 @@ class ProgressReporter(Generic[P]):
     def __init__(self, progress: P, listener: Callable[[P], None] | None) -> None:
         self.progress = progress
         self._listener = listener
+        self._stopped: JSON = {}  # why, where the work ended early
 
     def phase(self, name: str, directory: RunDirectory) -> None:
         """Begin a phase of the work: `reading`, `running` and so on."""
@@ -297,14 +291,14 @@ class ProgressReporter(Generic[P]):
 
     @contextlib.contextmanager
     def running(self, directory: RunDirectory, spent: Callable[[], JSON]) -> Iterator[None]:
-        """Report that the work runs while the block does; note what stops it, and what was spent by
-        then."""
+        """Report that the work runs while the block does; note what stops it, and what it spent."""
         self.phase("running", directory)
         try:
             yield
         except BaseException as exc:
             with contextlib.suppress(ClaimscoreError):  # the reason to stop is the news
                 reason = f"{type(exc).__name__}: {exc}"
+                self._stopped = {"stopped": str(exc) or type(exc).__name__}
                 logger.info("stopped: %s", reason)
                 directory.event("stopped", reason=reason, **spent())
             raise
@@ -314,7 +308,7 @@ class ProgressReporter(Generic[P]):
     def end(self, directory: RunDirectory) -> None:
         """Leave the last note: the work is over, however it ended."""
         self.progress.tick()
-        directory.write_note({**self.progress.snapshot(), "phase": "ended"})
+        directory.write_note({**self.progress.snapshot(), "phase": "ended", **self._stopped})
 
     def _report(self) -> None:
         """Call the listener; a terminal that is gone is no reason to stop."""

@@ -18,7 +18,7 @@ from claimscore.metrics.base import Metric
 from claimscore.metrics.catalogue import Catalogue
 from claimscore.pipeline.estimate import Estimate, estimate_left
 from claimscore.pipeline.llm.budget.ledger import SPEND_FILE, read_ledger
-from claimscore.pipeline.llm.providers.base import is_local
+from claimscore.pipeline.llm.providers.base import is_local, provider_class
 from claimscore.pipeline.llm.session import why_not_asked
 from claimscore.pipeline.model_stage import ModelPool, local_models, remember_paces
 from claimscore.pipeline.notices import notices
@@ -113,6 +113,7 @@ def run(
     if config.metrics == () and not config.tasks:
         raise ConfigError("nothing to do: name --metrics or --tasks")
     check_ray(config)
+    provider_class(config.llm.model)  # before the input is read
     known = catalogue(config.metric_files)
     known.load_all(config.metrics or ())  # an unknown name is refused before a folder is made
     reporter = ProgressReporter(Progress(), on_progress)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from claimscore.atomic import atomic_path
 from claimscore.console import many
@@ -143,6 +143,12 @@ def _printable(value: object) -> object:
     return value if isinstance(value, Markup) else _CONTROL.sub("\ufffd", str(value))
 
 
+def whole_options(text: str) -> Markup:
+    """A text in which no line ends within an option as `--llm`."""
+    safe = str(escape(_printable(text)))
+    return Markup(re.sub(r"--\w[\w-]*", r'<span class="option">\g<0></span>', safe))
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -160,6 +166,7 @@ def _environment() -> jinja2.Environment:
         interval=interval_text,
         minus=minus,
         packed_json=packed_json,
+        whole_options=whole_options,
     )
     return environment
 

@@ -22,6 +22,7 @@ from claimscore.report.report_tables import (
 )
 from claimscore.report.run_page import write_report
 from claimscore.runs import RunDirectory, damage_as_error, models_asked
+from claimscore.stats.gates import Gate
 
 #: What users call the models of a run, by their role.
 _MODELS = {
@@ -118,6 +119,7 @@ def _facts(
         counts=_counts(summary, "llm" in additive),
         settings=settings,
         notices=(
+            *(f"Gate {Gate(**gate)}" for gate in summary.get("gates", ())),
             *summary.get("notices", ()),
             *(f"Texts {check['text']}" for check in summary.get("text_checks", ())),
             *checks.get("warnings", ()),

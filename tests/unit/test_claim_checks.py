@@ -103,7 +103,8 @@ def test_warnings_say_how_many_and_what_to_do():
     assert warning.startswith("51 of 141 claims repeat another claim of their sentence: ")
     assert "try another model or prompt" in warning
     assert "51 repeated" in counts["text"]
-    assert summarized({}, 0, 0)["text"] == "0 from 0 sentences: nothing looks wrong"
+    assert summarized({}, 0, 0)["text"] == "0 from 0 sentences: nothing to check"
+    assert summarized({}, 2, 1)["text"] == "2 from 1 sentence: nothing looks wrong"
 
 
 @pytest.mark.parametrize("check", CHECKS)

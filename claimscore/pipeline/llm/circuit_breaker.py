@@ -26,8 +26,9 @@ FIRST_PROBE_S = 0.5
 PROBE_GROWTH = 1.5
 LONGEST_PROBE_S = 30.0
 
-#: The patience with a server, in seconds, is at least this, whatever `max_outage_s` says.
-_LEAST_PATIENCE_S = 1.0
+#: Seconds of patience: at least, whatever `max_outage_s` says, and at most where no server of a run
+#: was reached.
+_LEAST_PATIENCE_S, _UNREACHED_PATIENCE_S = 1.0, 120.0
 
 
 def in_words(error: TransientError) -> str:
@@ -40,12 +41,12 @@ class CircuitBreaker:
     """Is told of the end of every attempt at one server; open where the server seems to be down.
 
     While it is open, only a probe may be sent: alone, and when `probe_in_s` is 0. It never waits
-    itself. `group` is a list that the breakers of several servers of one provider join: they run
-    out of patience together, when none has answered for `max_outage_s`.
+    itself. The breakers of several servers of one provider join the list `group`: together they run
+    out of patience, after `max_outage_s` or, where none `was_reached` in this run, two minutes.
     """
 
     def __init__(self, max_outage_s: float, *, group: list[CircuitBreaker] | None = None) -> None:
-        self.is_open = False
+        self.is_open = self.was_reached = False
         self.last_error: TransientError | None = None
         self._max_outage_s = max_outage_s
         self._group = [] if group is None else group
@@ -67,22 +68,24 @@ class CircuitBreaker:
         return max(0.0, max(self._next_probe, self._not_before) - anyio.current_time())
 
     def check_patience(self) -> float:
-        """The seconds of patience that are left.
-
-        Raises `OutageError` where no server of the group has answered for `max_outage_s`.
-        """
+        """The seconds of patience that are left; `OutageError` where none are."""
         silent_s, error = min(breaker.failing_s for breaker in self._group), self.last_error
-        left_s = max(self._max_outage_s, _LEAST_PATIENCE_S) - silent_s
+        patience_s = max(self._max_outage_s, _LEAST_PATIENCE_S)
+        limit = f"--max-outage-s {self._max_outage_s:g}"
+        if not any(one.was_reached for one in self._group) and patience_s > _UNREACHED_PATIENCE_S:
+            patience_s, limit = _UNREACHED_PATIENCE_S, "no server was reached; is --base-url right?"
+        left_s = patience_s - silent_s
         if left_s > 0 or error is None:
             return left_s
         asks = f" (retry-after: {error.retry_after_s:,.0f} s)" if error.retry_after_s else ""
         raise OutageError(
-            f"nothing was answered for {silent_s:,.0f} s (--max-outage-s {self._max_outage_s:g}); "
+            f"nothing was answered for {silent_s:,.0f} s ({limit}); "
             f"the server's last word: {in_words(error)}{asks}"
         )
 
     def answered(self) -> float:
         """The server answered. Returns for how long it was taken to be down, 0.0 if it was not."""
+        self.was_reached = True
         if self._since is None:
             return 0.0
         down_s = self.failing_s if self.is_open else 0.0
@@ -92,12 +95,9 @@ class CircuitBreaker:
         return down_s
 
     def refused(self, error: TransientError) -> None:
-        """The server answered 429: it is there, but it does no work.
-
-        Raises `OutageError` where nothing but refusals has come for `max_outage_s`.
-        """
+        """The server answered 429: it is there, but it does no work. Raises `OutageError`."""
         self._note(error)
-        self.is_open = False
+        self.is_open, self.was_reached = False, True
         self.check_patience()
 
     def failed(self, key: str, error: TransientError, *, others_answered: bool = False) -> bool:
@@ -105,8 +105,7 @@ class CircuitBreaker:
 
         It does not where the server is down or was not reached. `others_answered`: other requests
         were answered since this one first failed, so the fault is its own and no evidence. No
-        probe comes before the error's `retry_after_s`. Raises `OutageError` once no server of the
-        group has answered for `max_outage_s`.
+        probe comes before the error's `retry_after_s`. Raises `OutageError`.
         """
         self._note(error)
         was_due = self.probe_in_s == 0  # what fails before was sent before the breaker opened
@@ -126,6 +125,7 @@ class CircuitBreaker:
 
     def _note(self, error: TransientError) -> None:
         self.last_error = error
+        self.was_reached |= error.kind != "connect"
         if self._since is None:
             self._since = anyio.current_time()
 

@@ -257,10 +257,8 @@ class Endpoint:
             self.dispatcher.spending.release(reservation, sent=is_sent)
 
     def _count_failure(self, error: TransientError, attempts: Attempts) -> None:
-        """Decide whether a failure is evidence against the server, and counts against the request.
-
-        Raises `OutageError` where no server has answered for too long.
-        """
+        """Whether it is evidence against the server, and counts against the request, or is an
+        outage."""
         if isinstance(error, AskAgain):
             return
         stats, breaker, was_down = self.dispatcher.stats, self.breaker, self.is_down
@@ -323,6 +321,7 @@ class Dispatcher:
         for server in servers:
             limiter = RateLimiter(rpm=llm.rpm, tpm=llm.tpm, slow_start=not self.collects)
             breaker = CircuitBreaker(llm.max_outage_s, group=group)
+            breaker.was_reached = spending.ledger.earlier.prompt_tokens > 0
             self.endpoints += (Endpoint(self, server, llm.max_concurrency, limiter, breaker),)
 
     @property
@@ -333,8 +332,7 @@ class Dispatcher:
     async def ask(self, attempts: Attempts, keep: Callable[[str, Completion], Awaitable[T]]) -> T:
         """Send the request, once, as soon as an endpoint can take it; see `Endpoint.ask`.
 
-        Raises besides `Halted` where the engine stops or the request is given up, `OutageError`
-        where no server has answered for `max_outage_s`.
+        Raises besides `Halted` where the engine stops or the request is given up, `OutageError`.
         """
         endpoint, permit = await self._slot(attempts)
         return await endpoint.ask(attempts, permit, keep)
@@ -359,10 +357,8 @@ class Dispatcher:
                 return slot
 
     def check_patience(self) -> float:
-        """Seconds for which a wait that a server asked for may go on before this is called again.
-
-        Raises `OutageError` where no server has answered for `max_outage_s`.
-        """
+        """Seconds for which a wait that a server asked for may go on before this is called again;
+        `OutageError` where patience has ended."""
         return max(self.endpoints[0].breaker.check_patience(), _LEAST_NAP_S)
 
     def look_again(self) -> None:

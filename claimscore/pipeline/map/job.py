@@ -28,6 +28,7 @@ from claimscore.pipeline.map.map_files import (
     FinishedMap,
     MapFiles,
     MapParts,
+    rows_noted,
 )
 from claimscore.pipeline.map.settings import MapConfig, map_settings, wants_more
 from claimscore.pipeline.map.table_prompt import (
@@ -93,15 +94,18 @@ class MapResult:
 
 @dataclasses.dataclass
 class MapProgress(Progress):
-    """The state of a map: `rows_done` of `rows_total` rows have an answer or an error.
-
-    `rows_done` counts on while a chunk is at work: of several prompts each has an equal part of a
-    row.
-    """
+    """The state of a map: `rows_done` of `rows_total` rows have an answer or an error, also of
+    chunks at work; of several prompts each has an equal part of a row. `rows_known` are no fewer
+    than the `rows_before` that an earlier call had done."""
 
     rows_total: int = 0
     rows_done: float = 0
+    rows_before: int = 0
     prompts: int = 1
+
+    @property
+    def rows_known(self) -> int:
+        return max(self.rows_before, round(self.rows_done))
 
     def tick(self) -> None:
         """Note how far it is; called a few times a second."""
@@ -111,14 +115,14 @@ class MapProgress(Progress):
     def remaining_s(self) -> float | None:
         """Seconds to the end at the recent pace, and no less than the limits and a pause allow;
         None where nothing was done lately, or is left."""
-        left = self.rows_total - round(self.rows_done)
+        left = self.rows_total - self.rows_known
         paced = self.llm_pace.seconds_for(left) if left else None
         least = self.engine.least_s(left * self.prompts) if self.engine else 0.0
         return None if paced is None or least is None else max(paced, least)
 
     def snapshot(self) -> JSON:
         """Everything as plain JSON, for `claimscore status` in another terminal."""
-        return {**super().snapshot(), "rows": [round(self.rows_done), self.rows_total]}
+        return {**super().snapshot(), "rows": [self.rows_known, self.rows_total]}
 
 
 class _OpenChunk(NamedTuple):
@@ -159,6 +163,7 @@ def run_map(
             finished.refuse_others(settings, source.digest(), config.limit)
         return _result(files, finished, progress)
     with RunDirectory(files.parts, reporter.notice) as directory:
+        note = directory.note()
         repair(directory, reporter)
         files.remove_leftovers()
         reporter.phase("reading", directory)
@@ -177,6 +182,7 @@ def run_map(
                     directory.remove()
                 raise
         progress.rows_total, progress.rows_done = parts.n_rows, parts.n_done
+        progress.rows_before = 0 if config.retry_failed else rows_noted(note, parts.n_rows)
         directory.event("started", rows=parts.n_rows, chunks_todo=len(todo))
 
         async def answer(ledger: Ledger) -> None:
@@ -236,12 +242,9 @@ def _result(
 
 
 class _ChunkAsker:
-    """Asks about the rows of chunk after chunk, one prompt after the other, and writes their
-    answers.
-
-    The next chunk is ready when the engine runs short of rows. So the engine never starves, and few
-    rows are in memory.
-    """
+    """Asks about the rows of chunk after chunk, one prompt after the other, and writes the answers.
+    The next chunk is ready when the engine runs short: it never starves, and few rows are in
+    memory."""
 
     def __init__(
         self, parts: MapParts, steps: Sequence[TablePrompt], engine: Engine, progress: MapProgress

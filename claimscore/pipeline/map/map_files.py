@@ -391,10 +391,14 @@ def _unfinished(files: MapFiles) -> JSON:
         n_rows, size = settings["records"]["count"], settings["chunk_records"]
         chunks = directory.manifest.chunks_with(STAGE)
         done = sum(min(size, n_rows - size * chunk) for chunk in chunks)
-        if note is not None and note["rows"][1] == n_rows:  # answers in the cache count
-            done = max(done, note["rows"][0])
+        done = max(done, rows_noted(note, n_rows))
         begun["failures"] = directory.failures_by_kind()
         return {**begun, **_counts(n_rows, done, failed_rows(directory))}
+
+
+def rows_noted(note: JSON | None, n_rows: int) -> int:
+    """The rows of `n_rows` that were done when a call left its note: answers in the cache count."""
+    return note["rows"][0] if note is not None and note["rows"][1] == n_rows else 0
 
 
 def _counts(total: int, done: int, failed: int) -> JSON:

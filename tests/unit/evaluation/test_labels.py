@@ -61,7 +61,7 @@ def test_a_drawn_sheet_is_blind_and_stands_for_all_claims(cli: Command, run: Pat
     assert all(row["label"] == "" and row["evidence"] in row["source"] for row in rows)
     assert all(row["claim"].strip("'") in row["text"] for row in rows)
     again = run / "again.csv"
-    cli("label", run, "--n", 30, "--out", again)
+    assert cli("label", run, "--n", 30, "--out", again, "--quiet").out == ""
     assert read_sheet(again) == rows
     cli("label", run, "--n", 30, "--seed", 1, "--out", run / "other.csv")
     assert read_sheet(run / "other.csv") != rows

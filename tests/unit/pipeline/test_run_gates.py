@@ -56,6 +56,26 @@ def test_a_quiet_run_prints_scores_and_gates_only(run: Any) -> None:
     assert (shown.err, words) == ("", ["metric", "ds", "gate:"])
 
 
+def test_the_report_shows_the_gates(run: Any, tmp_path: Path) -> None:
+    run(20, "--fail-under", "ds=60")
+    assert "<p>Gate ds under 60: fails; mean 47.5, " in (tmp_path / "run20/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("gpt-4o-mini", "unknown LLM 'gpt-4o-mini'; is openai:gpt-4o-mini meant? known: builtin, "),
+        ("google:x", "unknown LLM 'google'; known: builtin, "),
+    ],
+)
+def test_an_unknown_llm_is_refused_before_the_input(
+    model: str, said: str, tmp_path: Path, cli: Command
+) -> None:
+    shown = cli("run", tmp_path / "none.jsonl", "--out", tmp_path / "run", "--llm", model)
+    assert (shown.status, said in shown.err, (tmp_path / "run").exists()) == (2, True, False)
+    assert "; others: docs/how-to/other-vendors.md" in shown.err
+
+
 def test_few_records_are_no_pass(run: Any, tmp_path: Path, cli: Command) -> None:
     """Refused before the work where the records are too few, else by those with scores."""
     refused = run(4, "--fail-under", "ds=10")

@@ -110,6 +110,16 @@ def test_what_several_metrics_share_is_said_once(made_up: MakeUp, tmp_path: Path
     assert page.text.count("Compare it") == page.text.count("Compare it (ds, caspr).") == 1
 
 
+def test_no_line_ends_within_an_option(made_up: MakeUp, tmp_path: Path) -> None:
+    tables = made_up(2)
+    run = dataclasses.replace(tables.run, notices=("Try --llm openai:<b>, or --llm-param.",))
+    page, source = read(dataclasses.replace(tables, run=run), tmp_path)
+    option = '<span class="option">{}</span>'.format
+    shown = f"<p>Try {option('--llm')} openai:&lt;b&gt;, or {option('--llm-param')}.</p>"
+    assert shown in source
+    assert "Try --llm openai:<b>, or --llm-param ." in page.text
+
+
 def test_what_a_run_says_of_itself(made_up: MakeUp, tmp_path: Path) -> None:
     """Its notices, what was cut by metric, and a name with a lone surrogate."""
     tables = made_up(2)

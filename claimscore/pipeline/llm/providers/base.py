@@ -208,22 +208,25 @@ def usages() -> list[tuple[str, str]]:
     return rows
 
 
-def provider_class(family: str) -> type[Vendor]:
-    """What a vendor can; `ConfigError` for a family that there is not."""
+def provider_class(model: str) -> type[Vendor]:
+    """What a vendor can, by its family or by `--llm`; `ConfigError` for one that there is not."""
+    family = model.partition(":")[0].removesuffix(BATCH)
     if family not in PROVIDERS:
         if way := read_toml(VENDORS).get(family.lower()):
             options = (("--base-url", way.get("url")), ("--key", way.get("key")))
             asked = "".join(f" {name} {value}" for name, value in options if value)
             raise ConfigError(f"{way['name']} is asked as --llm {way['llm']}{asked}")
         known = ", ".join(name for name, _ in usages())
-        raise ConfigError(f"unknown LLM {family!r}; known: {known}")
+        meant = "" if ":" in model else f"is openai:{model} meant? "
+        known += "; others: docs/how-to/other-vendors.md"
+        raise ConfigError(f"unknown LLM {family!r}; {meant}known: {known}")
     return cast("type[Vendor]", _load(PROVIDERS[family]))
 
 
 def load_provider(config: LLMConfig) -> Provider:
     """The provider that `config.model` names, as `builtin`, `openai:MODEL` or
     `openai-batch:MODEL`; `ConfigError` where it cannot be asked like that."""
-    vendor: Any = provider_class(config.family)
+    vendor: Any = provider_class(config.model)
     named = config.model.partition(":")[0]
     if vendor.is_local:
         _refuse_server(config)

@@ -494,7 +494,11 @@ class TestStatus:
             assert state["spent"]["requests"] >= 7
         shown = cli("status", out, "--watch").out
         assert f"{counts['done']} of 10 done" in shown
+        assert "stopped  the end of the day\n" in shown
         assert "not running; the same `claimscore map` goes on" in shown
+        seen: list[int] = []
+        run_map(tmp_path, TEN, chunk_rows=3, on_progress=lambda p: seen.append(p.rows_known))
+        assert min(filter(None, seen)) >= counts["done"] > 6  # more than the finished chunks
 
     def test_a_finished_map(self, tmp_path: Path, cli: Command) -> None:
         """What it would cost again is nothing, or its failed rows."""

@@ -13,6 +13,8 @@ import anyio
 import pytest
 
 from claimscore.errors import ClaimscoreError, OutageError, TransientError
+from claimscore.pipeline.llm.budget.cap import Budget
+from claimscore.pipeline.llm.budget.ledger import Ledger
 from claimscore.pipeline.llm.providers.base import SeveralServers
 from claimscore.pipeline.llm.question import Answer
 from claimscore.types import Completion, Message, Request, Usage
@@ -218,6 +220,25 @@ async def test_an_outage_of_all_ends_the_run_after_max_outage_s() -> None:
     with pytest.raises(OutageError, match=r"30 s .*max-outage-s 30.*refused"):
         await run.ask(3000)
     assert 120 <= max(moment for server in (a, b) for moment, _ in server.asked) <= 130
+
+
+async def test_servers_that_were_never_reached_are_waited_for_two_minutes() -> None:
+    a, b = (TimedServer(name, 0.5, down=[Down(0, 10**6)]) for name in "ab")
+    with pytest.raises(OutageError, match=r"12\d s \(no server was reached; is --base-url right"):
+        await Run(a, b, slots=4).ask(3000)
+    assert 110 <= max(moment for server in (a, b) for moment, _ in server.asked) <= 130
+
+
+@pytest.mark.parametrize("reached", ["by an answer", "by a refusal", "by an earlier call"])
+async def test_one_that_was_reached_in_this_run_is_waited_for_longer(reached: str) -> None:
+    ledger = Ledger()
+    ledger.earlier.prompt_tokens = 9 * (reached == "by an earlier call")
+    loading = Down(0, 1, TransientError("HTTP 503", "status"))
+    first = [loading] if reached == "by a refusal" else []
+    down = Down(0 if reached == "by an earlier call" else 1, 1000)
+    server = TimedServer("only", 0.5, down=[*first, down])
+    assert await Run(server, slots=4, spending=Budget(ledger=ledger)).ask(30) == {"answered": 30}
+    assert server.answered[-1] > down.to_s
 
 
 async def test_what_one_asks_for_ends_no_run_while_another_answers() -> None:
