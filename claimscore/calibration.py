@@ -200,10 +200,24 @@ def judge_of(additive: Mapping[str, Any]) -> dict[str, str]:
     return {"verifier": verifier, **names, "normal form": NORMAL_FORM}
 
 
+def verifiers_in(additive: Mapping[str, Any]) -> list[str]:
+    """The verifiers of a run."""
+    named: str = additive.get("support", {}).get("verifier", "nli")
+    return named.split(",")
+
+
+def judge_role(verifiers: Sequence[str]) -> str:
+    """The role of the models that judged claims."""
+    judges = [name for name in verifiers if name != LLM_VERIFIER]
+    return "nli" if judges == ["nli"] else "verifier"
+
+
 def threshold_in(additive: Mapping[str, Any]) -> float:
-    """The threshold of the verifier of a run, by the same settings, before a calibration."""
-    role = "nli" if additive["support"]["verifier"] == "nli" else "verifier"
-    return float(additive.get(role, {}).get("threshold", THRESHOLD))
+    """The threshold of a run, by the same settings, before a calibration: its verifiers' mean."""
+    names = verifiers_in(additive)
+    of_models = float(additive.get(judge_role(names), {}).get("threshold", THRESHOLD))
+    n_llm = names.count(LLM_VERIFIER)
+    return (of_models * (len(names) - n_llm) + THRESHOLD * n_llm) / len(names)
 
 
 def claims_of(additive: Mapping[str, Any]) -> str:

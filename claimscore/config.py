@@ -83,8 +83,8 @@ class LLMConfig:
     besides; `headers` are environment variables by the name of the header that has their value.
     `max_attempts` are those at one request, `max_samples` the answers to a question until one can
     be used. Prices are dollars a million tokens, for models that the price table does not know;
-    `max_failures` is a count ("50") or a share of the rows asked ("5%"). `offline` takes
-    the weights of `builtin` from disk only.
+    `max_failures` is a count ("50") or a share of the rows asked ("5%"). `offline` takes the
+    weights of `builtin` from disk only.
 
     `by_task` has what a task asks in place of it: a model, also at a server of its own
     (`{"verify": "openai:NAME@http://gpu:8000/v1"}`), or those of the fields `BY_TASK` that differ

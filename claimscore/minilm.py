@@ -62,10 +62,7 @@ def _missing(folder: Path) -> list[str]:
 
 def _packaged_backbone() -> Path | None:
     """Find the wheel's model folder without importing it, as the import loads a whole stack."""
-    try:
-        spec = importlib.util.find_spec(PACKAGE)
-    except ModuleNotFoundError:
-        spec = None
+    spec = importlib.util.find_spec(PACKAGE)
     return Path((spec.submodule_search_locations or [""])[0]) / "model" if spec else None
 
 

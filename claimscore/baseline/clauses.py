@@ -61,10 +61,10 @@ def separate(tree: Tree) -> list[Clause]:
         for more in (_accompanied(tree, head), _lacked(tree, head)):
             clauses += [more._replace(subject=more.subject or shared)] if more else []
     if judged:
-        said = tree.trim(tree.subtree([base, *tree.ancestors(base)][-1]))
-        while tree.labels[said[0]] in ("cc", "punct") or tree.lower[said[0]] in _OPENINGS:
-            said.pop(0)
-        clauses.append(Clause(predicate, ("that", *said), (tree.lower[verb],)))
+        before = tree.trim(tree.subtree([base, *tree.ancestors(base)][-1]))
+        while tree.labels[before[0]] in ("cc", "punct") or tree.lower[before[0]] in _OPENINGS:
+            before.pop(0)
+        clauses.append(Clause(predicate, ("that", *before), (tree.lower[verb],)))
     return sorted(clauses, key=lambda clause: clause.root)
 
 
@@ -72,7 +72,8 @@ def _described(tree: Tree, root: int) -> list[Clause]:
     """What a sentence without a verb says of its nouns: of "A clean and large room with a good
     bed, that is new" that the room is clean, large and new, and has a bed; none where it says
     anything else."""
-    nouns, found = [root], []
+    nouns = [root]
+    described: list[tuple[int, list[int], Clause]] = []
     for noun in nouns:
         nouns += [n for n in tree.of(noun, "conj") if not tree.is_verb(n)]
         adjectives = [a for a in tree.of(noun, "amod") if a < noun]
@@ -86,7 +87,7 @@ def _described(tree: Tree, root: int) -> list[Clause]:
         ):
             return []
         words = {noun}.union(*map(tree.subtree, tree.of(noun, "compound")))
-        said: list[tuple[int, list[int], tuple[str, ...]]] = []
+        of_noun: list[tuple[int, list[int], tuple[str, ...]]] = []
         articles = tree.of(noun, "det") if tree.has_article(noun) else []
         known = {*articles, *adjectives, *nouns, *tree.of(noun, "compound", "punct", "cc")}
         for child in (c for c in tree.children[noun] if c not in known):
@@ -94,18 +95,18 @@ def _described(tree: Tree, root: int) -> list[Clause]:
             if low in ("at", "in", "on") and below and _is_place(tree, below[0]):
                 words |= tree.subtree(child)
             elif low == "with" and len(below) == 1 and _is_thing_had(tree, below[0]):
-                said.append((below[0], [child], ("have" if plural else "has",)))
+                of_noun.append((below[0], [child], ("have" if plural else "has",)))
             elif _is_said_of_nouns(tree, noun, child):
-                found.append((child, _conjunctions(tree, noun, child), Clause(child)))
+                described.append((child, _conjunctions(tree, noun, child), Clause(child)))
             elif tree.subject(child) == (word := modifiers.relative_word(tree, child)) is not None:
-                said.append((child, [word], ()))
+                of_noun.append((child, [word], ()))
             else:
                 return []
-        said += [(adjective, [], (be(False, plural),)) for adjective in adjectives]
-        found += [(n, gone, Clause(n, ("the", *sorted(words)), v)) for n, gone, v in said]
-    for index, gone, _ in found:
+        of_noun += [(adjective, [], (be(False, plural),)) for adjective in adjectives]
+        described += [(n, gone, Clause(n, ("the", *sorted(words)), v)) for n, gone, v in of_noun]
+    for index, gone, _ in described:
         tree.cut(index, gone)
-    return [clause for *_, clause in found]
+    return [clause for *_, clause in described]
 
 
 def _is_place(tree: Tree, noun: int) -> bool:

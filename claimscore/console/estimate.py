@@ -28,7 +28,7 @@ def print_preflight(plan: Plan, estimate: Estimate, *, reads_no_prompt: str = ""
     figures = estimate.to_json()
     prompts = plan.asked
     versions = {name: prompt.version for name, prompt in prompts.items()}
-    lines = [*_preflight_lines(versions, figures)]
+    lines = [*_preflight_lines(versions, figures, estimate.about)]
     if reads_no_prompt:
         lines.append(
             f"{reads_no_prompt} answers by rules and reads no prompt: another prompt changes the "
@@ -41,20 +41,18 @@ def print_preflight(plan: Plan, estimate: Estimate, *, reads_no_prompt: str = ""
         logger.info("assumed: %s", note)
 
 
-def _preflight_lines(versions: Mapping[str, str], figures: Mapping[str, Any]) -> Iterator[str]:
-    notes = figures["assumptions"]
-    sampled = any(note.startswith("counted on") for note in notes)
-    guessed = {note.partition(":")[0] for note in notes if ": asks about" in note}
+def _preflight_lines(
+    versions: Mapping[str, str], figures: Mapping[str, Any], about: frozenset[str]
+) -> Iterator[str]:
     parts = {
-        name: f"{name} {versions[name]}, {_new_requests(task, 'about ' * about)}"
+        name: f"{name} {versions[name]}, {_new_requests(task, 'about ' * (name in about))}"
         for task in figures["tasks"]
         for name in [task["task"]]
-        for about in [sampled or name in guessed]
     }
     for model in figures["models"]:
         yield f"asks {model['llm']}: {'; '.join(parts[name] for name in model['tasks'])}"
     total = figures["total"]
-    if not (total["requests"] or sampled):
+    if not (total["requests"] or about):
         yield "cost: nothing, no request will be sent"
     else:
         yield _cost_line(total, figures["models"])

@@ -47,7 +47,7 @@ def print_result(summary: Mapping[str, Any], out: str, quiet: bool = False) -> N
             *_records(summary["records"], summary["failures"]),
             *(("texts", check["text"]) for check in summary.get("text_checks", ())),
             *claims_facts(summary.get("claim_checks")),
-            *((name, text) for name, text in summary.items() if name == "calibration"),
+            *([("calibration", summary["calibration"])] if "calibration" in summary else ()),
             *_answers(summary["last_call"], summary.get("spent")),
             *_models(summary["last_call"], summary.get("truncated", {})),
             *(("warning", notice) for notice in summary.get("notices", ())),

@@ -7,12 +7,13 @@ of what stands in it, `as_made` takes over what names no server, file, model or 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from claimscore import __version__
+from claimscore.calibration import judge_role, threshold_in, verifiers_in
 from claimscore.config import LLM_VERIFIER, TASK_NAMES, DType, EncoderConfig, RunConfig
-from claimscore.metrics.support import THRESHOLD, members_of, threshold_of
+from claimscore.metrics.support import members_of, threshold_of
 from claimscore.pipeline.encoders import ROLES, Models, resolve_auto
 from claimscore.pipeline.encoders.protocols import TokenEncoder
 from claimscore.pipeline.encoders.served import is_served
@@ -157,23 +158,11 @@ def unused_settings(directory: RunDirectory) -> list[str]:
         unused += ["additive.llm", "additive.prompts", "additive.tasks", "additive.texts"]
     used = {PASSES[kind].role for kind in works if kind in PASSES}
     if SUPPORT_PASS.kind in works:
-        used.add(_judge(_verifiers(directory.settings["additive"])))
+        used.add(judge_role(verifiers_in(directory.settings["additive"])))
     if VERIFY.name in works:
         used.add(SUPPORT_PASS.kind)
     unused += [f"additive.{role}" for role in (*ROLES, "support") if role not in used | works]
     return unused
-
-
-def _verifiers(additive: Mapping[str, Any]) -> list[str]:
-    """The verifiers of a run."""
-    named: str = additive.get("support", {}).get("verifier", "nli")
-    return named.split(",")
-
-
-def _judge(verifiers: Sequence[str]) -> str:
-    """The role of the models that judged claims."""
-    judges = [name for name in verifiers if name != LLM_VERIFIER]
-    return "nli" if judges == ["nli"] else "verifier"
 
 
 def model_settings(models: Models) -> JSON:
@@ -234,8 +223,8 @@ def signature_facts(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _verifier_facts(additive: Mapping[str, Any], facts: Mapping[str, str]) -> dict[str, str]:
     """Who judged claims, and from which probability on they are supported: the verifiers' mean."""
-    names, support = _verifiers(additive), additive.get("support", {})
-    judge, asks_llm = _judge(names), LLM_VERIFIER in names and VERIFY.name in facts
+    names, support = verifiers_in(additive), additive.get("support", {})
+    judge, asks_llm = judge_role(names), LLM_VERIFIER in names and VERIFY.name in facts
     who = [facts[judge]] if judge in additive else []
     if asks_llm:
         who.append(f"{facts[VERIFY.name]},window_tokens={support['window_tokens']}")
@@ -243,8 +232,7 @@ def _verifier_facts(additive: Mapping[str, Any], facts: Mapping[str, str]) -> di
         who.append(f"second_opinion=unsure of {names[0]}")
     known = {"verifier": "+".join(who)} if who else {}
     if judge in additive:
-        own = additive[judge].get("threshold", THRESHOLD) * (len(names) - asks_llm)
-        known["threshold"] = str((own + THRESHOLD * asks_llm) / len(names))
+        known["threshold"] = str(threshold_in(additive))
     if support.get("calibration", "none") != "none":
         known["verifier"] += f",calibration={support['calibration']}"
         known["threshold"] = str(support["threshold"])

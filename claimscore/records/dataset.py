@@ -299,7 +299,8 @@ class _Validation:
         likely = likely_columns(names)
         pairs = ",".join(f"{column}={likely[column]}" for column in lacking if column in likely)
         meant = "; `claimscore metrics list` says what each metric reads"
-        other = " (or summary=summary_b)" * ("=summary_a" in pairs and "summary_b" in names)
+        of_two = "summary" in lacking and likely.get("summary") == "summary_a"
+        other = " (or summary=summary_b)" * (of_two and "summary_b" in names)
         meant = (
             f"; is --columns {_shown(pairs)} meant{other}? (Python: columns=)" if pairs else meant
         )

@@ -88,10 +88,9 @@ class RecordIndex:
     """One entry a record in every list, filled while the details are written.
 
     `values` are by metric; `down` says of each if its highest values are the first to look at.
-    `heads` are the beginnings of the conversations with the model, each
-    once; `claims` says if any record has some. `marks` are what its claims may be filtered by, as
-    bits in the order of `MARKS`; `verdicts` count them in the order of `VERDICTS`, by what is
-    judged. A claim is supported from `threshold` on.
+    `heads` are the beginnings of the conversations with the model, each once; `claims` says if any
+    record has some. `marks` are what its claims may be filtered by, bits in the order of `MARKS`;
+    `verdicts` count them in the order of `VERDICTS`, by what is judged.
     """
 
     metrics: list[str]

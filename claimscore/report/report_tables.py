@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from claimscore.metrics.support import THRESHOLD
 from claimscore.tables import (
     BLOCK_NLI,
     CLAIM_CHECKS,
@@ -94,8 +95,8 @@ class ReportTables:
     `metrics` and `failures` are those of `summary.json`. `scores` and `records` (id and the input's
     columns of the whole run, for groups) may be lazy; they are only aggregated. `chunks` is called
     once and is read no further than `max_details` records. The scores of a metric are one a record,
-    in the order of the records; a metric with fewer is left out of the groups. `columns`
-    are those whose texts were read.
+    in the order of the records; a metric with fewer is left out of the groups. `columns` are those
+    whose texts were read. A claim is supported from `threshold` on.
     """
 
     run: RunFacts
@@ -105,6 +106,7 @@ class ReportTables:
     chunks: Callable[[], Iterable[DetailChunk]]
     records: pl.DataFrame | pl.LazyFrame | None = None
     columns: Collection[str] = TEXT_COLUMNS
+    threshold: float = THRESHOLD
     llm_calls: LLMCalls | None = None
     max_details: int = MAX_RECORDS
     max_more_chars: int = MAX_MORE_CHARS

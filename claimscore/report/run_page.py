@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -172,10 +171,9 @@ def write_report(tables: ReportTables, path: Path) -> None:
     complete.
     """
     metrics, groups, run = tables.metrics, group_tables(tables), tables.run
-    index = RecordIndex([*metrics], [one["worst_end"] == "highest" for one in metrics.values()])
+    down = [one["worst_end"] == "highest" for one in metrics.values()]
+    index = RecordIndex([*metrics], down, threshold=tables.threshold)
     signatures = [(name, metric["signature"]) for name, metric in metrics.items()]
-    if limit := re.search(r"\|threshold:(\d\.\d+)\b", str(signatures)):
-        index.threshold = float(limit[1])
     verdicts, notes = shared_notes({name: metric["verdict"] for name, metric in metrics.items()})
     values = {
         "notes": notes,

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from claimscore.calibration import threshold_in
 from claimscore.console import cost, duration
 from claimscore.errors import ConfigError
 from claimscore.report.llm_calls import open_llm_calls
@@ -70,6 +71,7 @@ def _tables(
     llm_calls: LLMCalls | None,
 ) -> ReportTables:
     settings = directory.settings
+    support = settings["additive"].get("support", {})
 
     def chunks() -> Iterator[DetailChunk]:
         names = [name for name in DetailChunk._fields if name != "scores"]
@@ -95,6 +97,7 @@ def _tables(
         chunks=chunks,
         records=directory.scan("records"),
         columns=summary.get("columns", TEXT_COLUMNS),
+        threshold=float(support.get("threshold", threshold_in(settings["additive"]))),
         llm_calls=llm_calls,
     )
 

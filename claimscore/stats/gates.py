@@ -22,9 +22,8 @@ class Gate(NamedTuple):
 
     `run` is the one whose differences to a baseline these are, None for scores. Fewer than
     `MIN_VALUES` are not judged, nor equal values beyond the limit of a metric without an end on
-    that side: no `bound`, and `fails` is None. So many values as `needed` would
-    show a difference as large as the limit, or that a mean is as far beyond it as this one; None
-    where neither is to be shown.
+    that side: no `bound`, and `fails` is None. So many values as `needed` would show a difference
+    as large as the limit, or that a mean is as far beyond it as this one, where that is so.
     """
 
     text: str

@@ -65,7 +65,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"baseline", "calibration"}
     | {"pipeline.llm", "pipeline.encoders", "pipeline.tasks", "pipeline.passes"},
     "report": BASE
-    | {"blocks", "claim_checks", "console", "metrics", "stats", "runs", "report.llm_calls"},
+    | {"blocks", "calibration", "claim_checks", "console", "metrics", "stats", "runs"}
+    | {"report.llm_calls"},
     "report.llm_calls": BASE  # prompts are rendered again, answers looked up
     | {"report", "runs", "cache", "prompts", "metrics"}
     | {"pipeline", "pipeline.llm", "pipeline.tasks"},

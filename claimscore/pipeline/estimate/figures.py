@@ -89,7 +89,8 @@ class PassEstimate:
 class Estimate:
     """All tasks, what they cost together, each model's part, and what was assumed.
 
-    `passes` are empty for requests of one's own.
+    `passes` are empty for requests of one's own. `about` are the tasks whose requests were counted
+    on some of the records, or on rows that are guessed.
     """
 
     records: int
@@ -97,6 +98,7 @@ class Estimate:
     models: tuple[ModelEstimate, ...]
     assumptions: tuple[str, ...]
     passes: tuple[PassEstimate, ...] = ()
+    about: frozenset[str] = frozenset()
 
     @functools.cached_property
     def total(self) -> TaskEstimate:

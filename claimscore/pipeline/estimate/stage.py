@@ -111,10 +111,7 @@ def estimate_run(
 
 
 def estimate_left(
-    plan: Plan,
-    directory: RunDirectory,
-    n_records: int,
-    todo: Iterable[ChunkTodo],
+    plan: Plan, directory: RunDirectory, n_records: int, todo: Iterable[ChunkTodo]
 ) -> Estimate:
     """The requests and model work of a run that is about to begin: `todo` is missing of
     `directory`."""
@@ -253,7 +250,10 @@ class _DryStage:
             share=self._n_counted / self._n_total,
             notes=list(self._notes()),
         )
-        return dataclasses.replace(estimate, passes=tuple(map(self._pass_estimate, self._passes)))
+        is_sampled = self._n_counted < self._n_total
+        about = (n for n in self._engines if is_sampled or self._guessed_for(TASKS[n].after))
+        passes = tuple(map(self._pass_estimate, self._passes))
+        return dataclasses.replace(estimate, passes=passes, about=frozenset(about))
 
     def _guessed_for(self, after: Iterable[str]) -> list[str]:
         """The tasks among those `after` which come others, some of whose rows are guessed."""
@@ -314,8 +314,8 @@ def put_together(
     share: float = 1.0,
     notes: Sequence[str] = (),
 ) -> Estimate:
-    """The estimate of `n_records`, of which the engines have seen a share; `notes` are
-    what was assumed so far."""
+    """The estimate of `n_records`, of which the engines have seen a `share`; `notes` are what was
+    assumed so far."""
     prices = Prices(*((llm.of(engine.task), engine.provider) for engine in engines))
     figures = {
         engine.task: engine.estimate(prices.of(engine.provider), share=share) for engine in engines

@@ -50,7 +50,7 @@ GROUP_PAIRS = 16
 Parts = Callable[[str], list[str]]
 Prepared = list[NDArray[np.float32]]
 #: A text and its side, 0 or 1.
-_Own = tuple[int, str]
+_Placed = tuple[int, str]
 Prepare = Callable[[Sequence["TokenLayers"]], Prepared]
 Compare = Callable[[Prepared, Prepared], Sequence[float | None] | None]
 
@@ -97,15 +97,15 @@ def scored_tokens(text: TokenLayers) -> NDArray[np.float32]:
         for i in np.flatnonzero(first).tolist()
         if not all(letter in string.punctuation for letter in text.pieces[i])
     ]
-    found: NDArray[np.float32] = power_means(text.layers[:, kept])
-    return found
+    vectors: NDArray[np.float32] = power_means(text.layers[:, kept])
+    return vectors
 
 
 def aligned_tokens(text: TokenLayers) -> NDArray[np.float32]:
     """The last layer of the tokens that SUPERT compares: all but stop words."""
     kept = [i for i, piece in enumerate(text.pieces) if piece.lower() not in STOP_WORDS]
-    found: NDArray[np.float32] = text.layers[-1][kept]
-    return found
+    vectors: NDArray[np.float32] = text.layers[-1][kept]
+    return vectors
 
 
 def _alignment(summary: Prepared, source: Prepared) -> Sequence[float] | None:
@@ -182,11 +182,11 @@ def _prepared(
     measure: _Measure,
     pairs: Sequence[tuple[str, str]],
     on_batch: OnBatch,
-) -> dict[_Own, Prepared]:
+) -> dict[_Placed, Prepared]:
     """Each distinct text's vectors. `RejectedItemsError` counts pairs, not parts of texts."""
-    texts = dict.fromkeys(own for pair in pairs for own in enumerate(pair))
-    of_texts = [(own, measure.cut(*own)) for own in texts]
-    owners = [own for own, parts in of_texts for _ in parts]
+    texts = dict.fromkeys(placed for pair in pairs for placed in enumerate(pair))
+    of_texts = [(placed, measure.cut(*placed)) for placed in texts]
+    owners = [placed for placed, parts in of_texts for _ in parts]
     flat = [part for _, parts in of_texts for part in parts]
     try:
         layers = iter(encoder.token_layers(flat, measure.n_layers, on_batch=on_batch))
@@ -194,7 +194,7 @@ def _prepared(
         rejected = {owners[index] for index in exc.indices}
         places = [i for i, pair in enumerate(pairs) if rejected.intersection(enumerate(pair))]
         raise RejectedItemsError(str(exc), exc.kind, tuple(places)) from exc
-    return {own: measure.prepare([next(layers) for _ in parts]) for own, parts in of_texts}
+    return {text: measure.prepare([next(layers) for _ in parts]) for text, parts in of_texts}
 
 
 SENTENCE_MOVERS_PASS = ModelPass(
