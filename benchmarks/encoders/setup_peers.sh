@@ -17,5 +17,5 @@ peer() { # name, then what pip installs
 
 peer sentence-transformers sentence-transformers==6.2.0 transformers==5.23.0 torch
 peer bert-score bert-score==0.3.13 transformers==5.23.0 torch
-peer onnxruntime onnxruntime==1.31.1 onnx onnxscript transformers==5.23.0 torch
+peer onnxruntime onnxruntime==1.32.0 onnx onnxscript transformers==5.23.0 torch
 peer openvino openvino==2026.4.1 transformers==5.23.0 torch

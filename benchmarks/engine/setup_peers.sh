@@ -14,6 +14,6 @@ peer() { # name, then what pip installs
 }
 
 peer aiohttp aiohttp==3.14.5
-peer openai openai==3.52.0
-peer litellm litellm==1.106.2
+peer openai openai==3.57.0
+peer litellm litellm==1.110.2
 peer curator bespokelabs-curator==0.1.31 datasets==3.6.0 litellm==1.83.7

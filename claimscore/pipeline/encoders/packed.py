@@ -118,7 +118,7 @@ def attend(
             mask = _near(segments, group, window)[:, :, : 1 if first_only else None]
         q, k, v = (_rows(part, group) for part in (query[asked], key[own], value[own]))
         context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
-        output[asked] = context.transpose(1, 2).flatten(0, 1)
+        _rows(output[asked], group).copy_(context)
     return output
 
 
@@ -182,16 +182,13 @@ def _on_device(
 class Product(nn.Module):
     """A linear layer in ``dtype``, its weights cast and packed once; ``out`` is of the result.
 
-    The form of GELU that ``gelu`` names is applied to the result, ``plus`` is added; oneDNN does
-    either within the product.
+    ``plus`` is added to the result, by oneDNN within the product.
     """
 
-    def __init__(
-        self, linear: nn.Linear, dtype: torch.dtype, out: torch.dtype, *, gelu: str | None = None
-    ) -> None:
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype, out: torch.dtype) -> None:
         super().__init__()
         weight = linear.weight.detach().to(dtype)
-        self._dtype, self._out, self._gelu = dtype, out, gelu
+        self._dtype, self._out = dtype, out
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype)
         packed = pack(weight)
         self._packed = packed is not None
@@ -202,13 +199,11 @@ class Product(nn.Module):
         output: Tensor
         if not self._packed:
             output = F.linear(given, self.weight, self.bias)
-            output = output if self._gelu is None else F.gelu(output, approximate=self._gelu)
         elif plus is not None and plus.dtype == self._dtype:
             output = ops._linear_pointwise.binary(given, plus, self.weight, self.bias, "add")
             return output
         else:
-            name, form = ("none", "none") if self._gelu is None else ("gelu", self._gelu)
-            output = ops._linear_pointwise(given, self.weight, self.bias, name, [], form)
+            output = ops._linear_pointwise(given, self.weight, self.bias, "none", [], "")
         output = output.to(self._out)
         return output if plus is None else output.add_(plus)
 
@@ -223,7 +218,7 @@ def pack(weight: Tensor) -> Tensor | None:
     try:
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)
         probe = torch.zeros(2, weight.shape[1], dtype=weight.dtype)
-        output = torch.ops.mkldnn._linear_pointwise(probe, packed, None, "gelu", [], "none")
+        output = torch.ops.mkldnn._linear_pointwise(probe, packed, None, "none", [], "")
         torch.ops.mkldnn._linear_pointwise.binary(probe, output, packed, None, "add")
     except (AttributeError, RuntimeError, TypeError):
         return None
@@ -236,8 +231,8 @@ def packing_pays(dtype: torch.dtype) -> bool:
 
     A property of the CPU and not a timing, so that every run on a machine takes the same path and
     gives the same bits. float32: MKL, torch's default, uses half of a vector unit with AVX-512
-    unless Intel made it; with AVX2 both are equal, but oneDNN computes GELU besides. bfloat16:
-    oneDNN is what torch calls anyway, packing saves it the reordering.
+    unless Intel made it; with AVX2 oneDNN is as fast or faster. bfloat16: oneDNN is what torch
+    calls anyway, packing saves it the reordering.
     """
     onednn: Any = torch.backends.mkldnn  # untyped
     if not onednn.is_available():
@@ -257,13 +252,20 @@ def made_by_intel() -> bool:
     return "AuthenticAMD" not in name
 
 
+def gelu(states: Tensor) -> Tensor:
+    """GELU in place, since memory for another batch of inner states costs more than the sums.
+
+    oneDNN can compute it within the product, but its AVX2 is slower so by 5% of a pass, and with
+    bfloat16 it gains nothing.
+    """
+    output: Tensor = torch.ops.aten.gelu_(states)
+    return output
+
+
 def tanh_gelu(states: Tensor) -> Tensor:
-    """GELU as T5 and others approximate it."""
-    return F.gelu(states, approximate="tanh")
-
-
-#: The activations that are computed within a product, by torch's names of GELU's forms.
-_GELUS: dict[Callable[[Tensor], Tensor], str] = {F.gelu: "none", tanh_gelu: "tanh"}
+    """GELU as T5 and others approximate it, in place."""
+    output: Tensor = torch.ops.aten.gelu_(states, approximate="tanh")
+    return output
 
 
 class LayerParts(NamedTuple):
@@ -278,7 +280,7 @@ class LayerParts(NamedTuple):
     outer: nn.Linear
     norms: tuple[nn.Module, nn.Module]
     heads: int
-    activation: Callable[[Tensor], Tensor] = F.gelu
+    activation: Callable[[Tensor], Tensor] = gelu
     attention: Attention = attend
     gate: nn.Linear | None = None
     normed_sum: bool = True
@@ -288,12 +290,11 @@ class Layer:
     """One layer of any family; ``dtype`` is that of the products, states and norms are float32."""
 
     def __init__(self, parts: LayerParts, dtype: torch.dtype) -> None:
-        gelu = _GELUS.get(parts.activation)
-        self._activation = parts.activation if gelu is None else None
+        self._activation = parts.activation
         self._asked, self._key, self._value = (
             Product(linear, dtype, dtype) for linear in (parts.query, parts.key, parts.value)
         )
-        self._inner = Product(parts.inner, dtype, dtype, gelu=gelu)
+        self._inner = Product(parts.inner, dtype, dtype)
         self._gate = None if parts.gate is None else Product(parts.gate, dtype, dtype)
         self._attended = Product(parts.attended, dtype, torch.float32)
         self._outer = Product(parts.outer, dtype, torch.float32)
@@ -335,9 +336,7 @@ class Layer:
         return output
 
     def _feed(self, states: Tensor, plus: Tensor) -> Tensor:
-        inner = self._inner(states)
-        if self._activation is not None:
-            inner = self._activation(inner)
+        inner = self._activation(self._inner(states))
         if self._gate is not None:
             inner *= self._gate(states)
         output: Tensor = self._outer(inner, plus)

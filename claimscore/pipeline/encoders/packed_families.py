@@ -23,6 +23,7 @@ from claimscore.pipeline.encoders.packed import (
     Product,
     Segments,
     attend,
+    gelu,
     tanh_gelu,
 )
 from claimscore.pipeline.encoders.tokenizing import TokenBatch
@@ -148,13 +149,13 @@ def _every_layer(model: Any, path: str) -> list[Any]:
 
 
 def _gelu_or(name: Any, module: Any) -> Callable[[Tensor], Tensor]:
-    """An activation; GELU as the function that is computed within the product."""
+    """An activation; GELU as the function that is computed in place."""
     output: Callable[[Tensor], Tensor] = _GELUS.get(name, module)
     return output
 
 
 #: By transformers' names of activations.
-_GELUS = {"gelu": F.gelu, "gelu_new": tanh_gelu, "gelu_pytorch_tanh": tanh_gelu}
+_GELUS = {"gelu": gelu, "gelu_new": tanh_gelu, "gelu_pytorch_tanh": tanh_gelu}
 
 
 class _Bucketed:

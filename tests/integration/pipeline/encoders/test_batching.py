@@ -60,6 +60,16 @@ def test_several_threads_keep_what_one_keeps(
     assert told(threads) == told(1)
 
 
+@given(st.lists(st.integers(16, 64), min_size=20, max_size=60))
+def test_two_threads_have_as_much_to_do(lengths: list[int]) -> None:
+    torch.set_num_threads(2)
+    sizes: list[int] = []
+    run(runner(1024), lengths, lambda places, batch: sizes.append(len(batch.ids)))
+    tokens = sum(lengths)
+    assert len(sizes) % 2 == (tokens < 2 * 256)
+    assert max(sizes) - min(sizes) <= 2 * max(lengths)
+
+
 def test_what_a_batch_raises_stops_the_others() -> None:
     torch.set_num_threads(2)
     begun = []
