@@ -1,5 +1,5 @@
 """Every bootstrap, interval, correlation, test and measure of classifiers, each in one place.
 
-Pure functions over arrays. `bootstrap` needs numpy alone; the other modules import scipy, which
-takes half a second, so commands that compute no correlation or test do not import them.
+Pure functions over arrays. `agreement` alone imports `scipy.stats`, which takes half a second, so
+commands that compute no correlation do not import it.
 """

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from claimscore.stats.bootstrap import MIN_VALUES, MOST_RESAMPLED, Array, bootstrap_means
 
@@ -140,14 +140,14 @@ def paired_interval(
     if d.size < 2:
         raise ValueError("an interval of a difference needs at least two records")
     n = d.size
-    quantile = math.sqrt(n / (n - 1)) * float(stats.t.ppf((1 - level) / 2, n - 1))
-    tail = float(stats.norm.cdf(quantile))
+    quantile = math.sqrt(n / (n - 1)) * float(special.stdtrit(n - 1, (1 - level) / 2))
+    tail = float(special.ndtr(quantile))
     if np.count_nonzero(d) > MOST_RESAMPLED:
         low, high, share = _limit(d, tail, samples)
     else:
         low, high, share = _resampled(d, tail, samples, seed)
-    at_zero = stats.norm.ppf(share) * math.sqrt((n - 1) / n)
-    return DifferenceInterval(low, high, float(2 * stats.t.cdf(at_zero, n - 1)))
+    at_zero = special.ndtri(share) * math.sqrt((n - 1) / n)
+    return DifferenceInterval(low, high, float(2 * special.stdtr(n - 1, at_zero)))
 
 
 def _resampled(d: Array, tail: float, samples: int, seed: int) -> tuple[float, float, float]:
@@ -181,8 +181,8 @@ def _limit(d: Array, tail: float, samples: int) -> tuple[float, float, float]:
     if (d == d[0]).all():
         return mean, mean, 1 / (samples + 1) if mean else 0.5
     deviation = float(d.std()) / math.sqrt(d.size)
-    away = -float(stats.norm.ppf(tail)) * deviation
-    share = float(stats.norm.cdf(-abs(mean) / deviation))
+    away = -float(special.ndtri(tail)) * deviation
+    share = float(special.ndtr(-abs(mean) / deviation))
     ends = max(mean - away, float(d.min())), min(mean + away, float(d.max()))
     return *ends, max(share, 1 / (samples + 1))
 
@@ -210,7 +210,7 @@ def least_detectable(deviation: float, n: int) -> float:
     `ALPHA`: (t(1 − α/2) + t(power))·σ/√n with n − 1 degrees of freedom (Bloom 1995, Minimum
     Detectable Effects, Evaluation Review 19:547-556).
     """
-    quantiles = stats.t.ppf(1 - ALPHA / 2, n - 1) + stats.t.ppf(POWER, n - 1)
+    quantiles = special.stdtrit(n - 1, 1 - ALPHA / 2) + special.stdtrit(n - 1, POWER)
     return float(quantiles) * deviation / math.sqrt(n)
 
 
@@ -218,7 +218,7 @@ def records_needed(deviation: float, difference: float) -> int:
     """The fewest records, at least `MIN_VALUES`, of which `least_detectable` is the difference."""
     if not difference > 0:
         raise ValueError("only a difference above zero can be shown")
-    normal = stats.norm.ppf(1 - ALPHA / 2) + stats.norm.ppf(POWER)
+    normal = special.ndtri(1 - ALPHA / 2) + special.ndtri(POWER)
     n = max(MIN_VALUES, math.floor((float(normal) * deviation / difference) ** 2))
     while n < _NORMAL_FROM and least_detectable(deviation, n) > difference:
         n += 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 import os
 import threading
 from collections.abc import Iterable
@@ -181,10 +182,10 @@ def _parsed(lines: Iterable[bytes], name: str) -> tuple[Spent, int, int]:
             break
         try:
             entry = orjson.loads(line)
-            if "reserve" in entry:
-                number, pico_usd = int(entry["reserve"]), entry["pico_usd"]
+            if number := entry.get("reserve"):
+                pico_usd = entry["pico_usd"]
                 reserved[number] = None if pico_usd is None else _amount(pico_usd)
-                last_number = max(last_number, number)
+                last_number = operator.index(number)
             else:
                 for number in entry.pop("settle"):
                     del reserved[number]
