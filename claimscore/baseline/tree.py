@@ -311,7 +311,9 @@ class Tree:
         self._hypothetical = None
 
     def move(self, index: int, head: int) -> None:
-        """Hang a word, and all that hangs on it, on another one."""
+        """Hang a word, and all that hangs on it, on another one; on none that hangs on it itself."""
+        if head == index or index in self.ancestors(head):
+            return
         self.children[self.heads[index]].remove(index)
         self.heads[index] = head
         self.children[head] = sorted([*self.children[head], index])
@@ -428,6 +430,8 @@ class Tree:
         texts = [" ".join(self.lower[n] for n in gap) for gap in between]
         if texts[-1] not in ("and", ", and") or set(texts[:-1]) - {","} or members[-1] != start - 1:
             return
+        if not set(words).isdisjoint(self.ancestors(noun)):
+            return  # the parser takes the noun for one of a list
         self.move(members[0], noun)
         self.labels[members[0]] = "amod"
         for word in (*members[1:], *marks):

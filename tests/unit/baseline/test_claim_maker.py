@@ -1,5 +1,6 @@
 """Claims by the parser: what is cut, what is carried, and what stays whole."""
 
+import itertools
 import re
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from claimscore.baseline import parser
 from claimscore.baseline.provider import ClaimMaker
 from claimscore.baseline.surface import past_of
-from claimscore.baseline.tree import tokenise
+from claimscore.baseline.tree import Tree, tokenise
 
 
 def make_claims(text: str) -> list[str]:
@@ -551,3 +552,44 @@ def test_the_heads_of_any_scores_make_a_tree(scores: np.ndarray) -> None:
         while heads[word] and steps <= len(heads):
             word, steps = heads[word] - 1, steps + 1
         assert steps <= len(heads)
+
+
+#: What corrections of a tree look for: words, with a tag that they may have.
+_PHRASES = st.sampled_from(
+    [
+        *(
+            "a/DT clean/JJ and/CC large/JJ room/NN",
+            "the/DT bar/NN 's/NN chairs/NNS",
+            "in/IN 2015/CD",
+        ),
+        *("the/DT bar/NN served/VBD", "and/CC is/VBZ", "as/RB well/RB as/IN", "was/VBD served/VBN"),
+        *("including/VBG rooms/NNS ,/, bars/NNS", "that/WDT offer/VB", "is/VBZ n't/RB going/VBG"),
+    ]
+)
+_LABELS = st.sampled_from(
+    [
+        *("nsubj", "nsubjpass", "aux", "auxpass", "dobj", "conj", "cc", "prep", "pobj", "amod"),
+        *("acomp", "attr", "relcl", "acl", "advmod", "dep", "det", "punct", "appos", "poss"),
+    ]
+)
+
+
+@given(st.lists(_PHRASES, min_size=1, max_size=3), st.data())
+def test_corrections_of_any_tree_leave_a_tree(phrases: list[str], data: st.DataObject) -> None:
+    """Some hung a noun on its own adjective, and its claims were never done."""
+    tagged = [word.split("/") for phrase in phrases for word in phrase.split()]
+    words = tokenise(" ".join(word for word, _ in tagged))
+    order = data.draw(st.permutations(range(len(words))))
+    heads = [order[0]] * len(words)
+    for rank, place in enumerate(order[1:], 1):
+        heads[place] = order[data.draw(st.integers(0, rank - 1))]
+    labels = data.draw(st.lists(_LABELS, min_size=len(words), max_size=len(words)))
+    tree = Tree(words, [tag for _, tag in tagged], labels, heads)
+    for place in order[1:]:
+        assert order[0] in itertools.islice(tree.ancestors(place), len(words))
+    assert sorted(child for of in tree.children for child in of) == sorted(order[1:])
+
+
+def test_a_noun_taken_for_one_of_a_list_of_adjectives() -> None:
+    sentence = "A hotel that offers a one-of-a-kind and Turkish experience."
+    assert sentence_claims(sentence) == [sentence]
