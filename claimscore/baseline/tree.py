@@ -311,7 +311,7 @@ class Tree:
         self._hypothetical = None
 
     def move(self, index: int, head: int) -> None:
-        """Hang a word, and all that hangs on it, on another one; on none that hangs on it itself."""
+        """Hang a word, and all that hangs on it, on another one that does not hang on it."""
         if head == index or index in self.ancestors(head):
             return
         self.children[self.heads[index]].remove(index)
