@@ -369,7 +369,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "warm-map",
         "`map` of 100,000 rows of a CSV file, all cached, from start to exit",
-        "half of such a loop, nothing sent",
+        "0.4 of such a loop, nothing sent",
         scenarios.warm_map,
         once=True,
     ),
