@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Headers by which a server may know who asks.
 _CREDENTIALS = {"authorization", "x-api-key", "api-key"}
 
-#: A shorter value of a header is no secret that could be told from other words.
+#: A shorter key or value of a header ("none", "EMPTY") is no secret that could be told from words.
 _LEAST_SECRET = 8
 
 
@@ -79,8 +79,8 @@ class ServerProvider(Vendor):
         if given and not allow_http_key:
             refuse_unencrypted(self.base_url, f"--header {next(iter(headers or {}))}")
         values = (word for value in given.values() for word in (value, *value.split()))
-        secrets = (self.key, *(value for value in values if len(value) >= _LEAST_SECRET))
-        self.secrets = tuple(filter(None, secrets))
+        secrets = (self.key or "", *values)
+        self.secrets = tuple(secret for secret in secrets if len(secret) >= _LEAST_SECRET)
         self.headers = {**self._vendor_headers(), **given}
         self.timeout_s = timeout_s
         self._transport = transport
