@@ -235,7 +235,7 @@ ROWS: tuple[Row, ...] = (
         target="at least 90 % within 60 s, 429s at most 2 %, none lost",
         cell=learnt_share,
         n=3600,
-        settings={**_LIMIT, "depth_s": 1, "headers": "none", "retry_after": "none"},
+        settings={**_LIMIT, "depth_s": 1, "headers": "none"},
     ),
     Row(
         name="outage",

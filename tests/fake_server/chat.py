@@ -181,7 +181,8 @@ class Chat:
             f"Please try again in {wait_ms}ms."
         )
         headers = self._limit_headers(asked.words)
-        headers |= {"retry-after-ms": str(wait_ms), "retry-after": str(math.ceil(wait_s))}
+        if self.settings.headers == "answer":
+            headers |= {"retry-after-ms": str(wait_ms), "retry-after": str(math.ceil(wait_s))}
         self._end(asked, "limit")
         error = error_body(message, kind=limit, code="rate_limit_exceeded")
         self._reply_refusal(asked, 429, error, headers)

@@ -51,7 +51,8 @@ class Settings:
     `rates` draws a fault for each request by its number; `on_content` (a piece of text -> fault)
     is the same for a question however often it is asked. `logprobs`: what an answer has of them is
     given to those who ask, or they are ignored. `schema`: whether a JSON schema of the answer is
-    taken. `completion_tokens` is a number or (least, most), then drawn by content.
+    taken. `completion_tokens` is a number or (least, most), then drawn by content. `headers`:
+    "none" say nothing of limits, not even when to come again.
     """
 
     # answers

@@ -1,8 +1,13 @@
-"""What no file of the repository may hold."""
+"""What files of the repository may not hold, and what no other test would find wrong in them."""
 
 import ast
+import importlib
 import re
 from pathlib import Path
+
+import pytest
+
+from tests.fake_server.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("claimscore", "tests", "docs", "examples", "scripts", "benchmarks", ".ci", "changelog.d")
@@ -34,3 +39,11 @@ def test_tests_import_no_private_name() -> None:
                 names = [*str(node.module).split("."), *(alias.name for alias in node.names)]
                 wrong += [f"{file}: {n}" for n in names if n.startswith("_") and n[1] != "_"]
     assert not wrong
+
+
+def test_the_server_has_the_settings_of_every_row_of_the_engines_benchmark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks" / "engine")
+    for row in importlib.import_module("rows").ROWS:
+        Settings().changed(row.settings)
