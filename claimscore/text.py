@@ -327,7 +327,7 @@ def claim_key(claim: str) -> str:
     return " ".join(word for word in words if word not in _ARTICLES) or claim
 
 
-@functools.lru_cache(maxsize=200_000)
+@functools.lru_cache(maxsize=1 << 14)
 def _stem(word: str) -> str:
     return _stemmer()(word)
 
