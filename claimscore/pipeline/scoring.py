@@ -10,7 +10,6 @@ from functools import cache
 from numbers import Real
 from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
 
 from claimscore.claim_checks import CHECKS, EVIDENCE_CHECKS, summarized
@@ -169,12 +168,12 @@ def _as_judged(metric: Metric, facts: Mapping[str, str]) -> Metric:
 
 def _of_metric(scores: pl.LazyFrame, metric: Metric, seed: int) -> JSON:
     """The summary of the scores of a metric, of which all values are in memory."""
-    values = scores.select("value").collect(engine="streaming")["value"].to_numpy()
+    known = scores.select(pl.col("value").drop_nulls()).collect(engine="streaming")["value"]
     reason = pl.col("reason").str.split(":").list.first()  # what is after it is one record's
-    reasons = scores.filter(pl.col("value").is_null()).group_by(reason).len().sort("reason")
-    known = values[~np.isnan(values)]
-    summary = _summary(metric, known, dict(reasons.collect().iter_rows()), seed)
-    return summary | _verdicts(scores, metric) | {"worst": _worst(scores, metric, values)}
+    unscored = scores.filter(pl.col("value").is_null()).group_by(reason).len().sort("reason")
+    reasons = dict(unscored.collect(engine="streaming").iter_rows())
+    summary = _summary(metric, known.to_numpy(), reasons, seed)
+    return summary | _verdicts(scores, metric) | {"worst": _worst(scores, metric)}
 
 
 def _verdicts(scores: pl.LazyFrame, metric: Metric) -> JSON:
@@ -189,16 +188,15 @@ def _verdicts(scores: pl.LazyFrame, metric: Metric) -> JSON:
     return {"verdicts": totals, "unsure": n_unsure} if any(totals.values()) else {}
 
 
-def _worst(scores: pl.LazyFrame, metric: Metric, values: Array) -> list[JSON]:
+def _worst(scores: pl.LazyFrame, metric: Metric) -> list[JSON]:
     """The records to look at first, those at the metric's worst end; none with the best value."""
-    away = values if metric.worst == "lowest" else -values
-    best = metric.range[metric.worst == "lowest"]
-    improvable = np.flatnonzero(~np.isnan(values) & (values != best))
-    places = improvable[np.argsort(away[improvable], kind="stable")[:WORST]].tolist()
-    rows = scores.select("id", "value").with_row_index("place")
-    of_place = rows.filter(pl.col("place").is_in(places)).collect(engine="streaming")
-    by_place = of_place.rows_by_key("place", named=True, unique=True)
-    return [by_place[place] for place in places]
+    value, lowest = pl.col("value"), metric.worst == "lowest"
+    improvable = (
+        scores.select("id", "value").with_row_index("place").filter(value != metric.range[lowest])
+    )
+    order = [value if lowest else -value, pl.col("place")]
+    worst = improvable.bottom_k(WORST, by=order).sort(order).drop("place")
+    return worst.collect(engine="streaming").to_dicts()
 
 
 def _summary(metric: Metric, values: Array, reasons: Mapping[str, int], seed: int) -> JSON:

@@ -53,8 +53,9 @@ def scale(metric: Mapping[str, Any]) -> str:
 def histogram_bins(values: Array, bounds: Bounds) -> list[tuple[float, float, int]]:
     """From, to and count of equally wide bins: over the bounds of a metric, and over its values
     where these go beyond or it has no bound."""
+    values = values.copy()
     for bound in bounds:
-        values = np.where(abs(values - bound) < ROUNDING, bound, values)
+        values[(values > bound - ROUNDING) & (values < bound + ROUNDING)] = bound
     ends = [*filter(math.isfinite, bounds), values.min(), values.max()]
     counts, edges = np.histogram(values, BINS, (min(ends), max(ends)))
     return list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
