@@ -90,7 +90,8 @@ class Job:
 
 
 class Verdicts(Job):
-    """Summaries of three sentences each, every one judged with Yes or No."""
+    """Summaries of three sentences each, none of them a copy of the source's: every one is judged
+    with Yes or No."""
 
     def __init__(self, folder: Path, n: int) -> None:
         super().__init__(folder, 0)
@@ -98,7 +99,8 @@ class Verdicts(Job):
         with self._input.open("w") as stream:
             for number in range(n // 3):
                 three = " ".join(thing.format(one, number) for one in ("room", "pool", "bar"))
-                record = {"id": str(number), "source": three, "summary": three}
+                source = f"House {number} has been cleaned: its room, its pool and its bar."
+                record = {"id": str(number), "source": source, "summary": three}
                 stream.write(json.dumps(record) + "\n")
 
     def command(self, server: Server, *options: str) -> list[str]:
