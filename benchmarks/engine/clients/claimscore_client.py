@@ -23,7 +23,7 @@ from claimscore.types import Message
 
 PARSERS = {"text": lambda completion: completion.text, "length": lambda c: len(c.text)}
 
-gc.set_threshold(50_000, 20, 100)  # as the command line does
+gc.set_threshold(30_000, 6, 100)  # as the command line does
 
 asked = options()
 os.environ |= {
