@@ -86,7 +86,7 @@ def test_a_stop_leaves_the_parts_beside_the_file(
             while not (map_status(out) or {})["rows"]["done"]:
                 await anyio.sleep(0.01)
             raise ConfigError("enough")
-        return await say(request)
+        return await talkative(request)
 
     with pytest.raises(ConfigError, match="enough"):
         mapped(prompt, ROWS, out, until_15)
@@ -96,11 +96,11 @@ def test_a_stop_leaves_the_parts_beside_the_file(
     state = map_status(out) or {}
     assert not state["complete"]
     assert str(tmp_path / "elsewhere") in state["folder"]
-    done = mapped(prompt, ROWS, out)
+    done = mapped(prompt, ROWS, out, talkative)
     assert done.rows == 30
     assert done.summary["requests"] == 15, "the answers of the first machine came along"
     assert done.summary["spent_in_all"]["requests"] > 30
-    assert Objects(s3).names() == ["answers.failures.parquet", "answers.parquet"]
+    assert Objects(s3).names() == ["answers.parquet"]
 
 
 def test_an_object_of_others_is_not_replaced(s3: str, prompt: Path) -> None:

@@ -108,7 +108,8 @@ def test_what_reads_the_rows_is_asked_about_new_rows_alone(tmp_path: Path) -> No
         changed = ("--prompt", "decompose=v7", "--prompts-dir", tmp_path / "prompts")
         sent = run(server, source, tmp_path / "b", *changed)
     assert sent == {"decompose": 16, "negate": 1}
-    assert server.bodies[-1]["messages"][-1]["content"] == "Room 2 is spotless."
+    negated = [body for body in server.bodies if asked_by(body) == "negate"]
+    assert negated[-1]["messages"][-1]["content"] == "Room 2 is spotless."
 
 
 def test_another_model_for_facts_resends_facts_alone(server: FakeServer, tmp_path: Path) -> None:
