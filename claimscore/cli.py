@@ -47,7 +47,7 @@ def _process(arguments: Sequence[str]) -> int:
     set_environment({"OPENBLAS_NUM_THREADS": "1"})
     # Modules, models and answers are many objects and hardly any garbage: to look through them as
     # often as Python does by itself takes a fifth of the time of a run whose answers are cached; a
-    # threshold of 50,000 is no faster, and some 10 MB more garbage lie about.
+    # threshold of 50,000 is no faster and leaves more garbage.
     gc.set_threshold(30_000, 6, 100)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
